@@ -28,8 +28,8 @@ from quantrt.ir.layout import Layout
 from quantrt.ir.tensor_spec import TensorSpec
 from quantrt.model.binding import FLOATS, Binding, read_layouts, read_types
 from quantrt.model.model import Model
-from quantrt.model.passes.bind_types import bind_types, edge_scale
 from quantrt.model.passes.lay_out_edges import INNER, lay_out_edges
+from quantrt.model.passes.types.bind_types import bind_types, edge_scale
 from quantrt.prepare import Job, Quantized
 from quantrt.quantize.make_cache import symmetric_scale
 

@@ -10,21 +10,21 @@ import onnx_ir as ir
 
 from quantrt.ir.shapes import infer_shapes
 from quantrt.model.passes.cancel_transposes import cancel_transposes
-from quantrt.model.passes.convert_opset import convert_opset
-from quantrt.model.passes.drop_initializer_inputs import drop_initializer_inputs
-from quantrt.model.passes.fold_batch_norm import fold_batch_norm
-from quantrt.model.passes.fold_channel_affine import fold_channel_affine
-from quantrt.model.passes.fold_constants import fold_constants
-from quantrt.model.passes.inline_functions import inline_functions
-from quantrt.model.passes.lift_constants import lift_constants
-from quantrt.model.passes.narrow_doubles import narrow_doubles
+from quantrt.model.passes.fold.fold_batch_norm import fold_batch_norm
+from quantrt.model.passes.fold.fold_channel_affine import fold_channel_affine
+from quantrt.model.passes.fold.fold_constants import fold_constants
 from quantrt.model.passes.remove_identities import remove_identities
 from quantrt.model.passes.remove_unused import remove_unused
-from quantrt.model.passes.rename_generated import rename_generated
-from quantrt.model.passes.spell_cast_like import spell_cast_like
-from quantrt.model.passes.spell_contrib import spell_contrib
-from quantrt.model.passes.spell_sequences import spell_sequences
-from quantrt.model.passes.widen_halves import widen_halves
+from quantrt.model.passes.spell.convert_opset import convert_opset
+from quantrt.model.passes.spell.drop_initializer_inputs import drop_initializer_inputs
+from quantrt.model.passes.spell.inline_functions import inline_functions
+from quantrt.model.passes.spell.lift_constants import lift_constants
+from quantrt.model.passes.spell.rename_generated import rename_generated
+from quantrt.model.passes.spell.spell_cast_like import spell_cast_like
+from quantrt.model.passes.spell.spell_contrib import spell_contrib
+from quantrt.model.passes.spell.spell_sequences import spell_sequences
+from quantrt.model.passes.types.narrow_doubles import narrow_doubles
+from quantrt.model.passes.types.widen_halves import widen_halves
 
 __all__ = ["PASSES", "canonicalize"]
 

@@ -15,22 +15,22 @@ from quantrt.ir.clone import clone
 from quantrt.ir.collector import without_collector
 from quantrt.model.absent import absent_tensors, tensors_of
 from quantrt.model.model import Model
-from quantrt.model.passes.add_to_tokens import add_to_tokens
-from quantrt.model.passes.batch_first import batch_first
-from quantrt.model.passes.choose_scores import choose_scores
-from quantrt.model.passes.decode_tables import decode_tables
-from quantrt.model.passes.dequantize_narrow import dequantize_narrow
-from quantrt.model.passes.merge_gates import merge_gates
-from quantrt.model.passes.merge_projections import merge_projections
-from quantrt.model.passes.narrow_masks import narrow_masks
-from quantrt.model.passes.pick_tokens_early import pick_tokens_early
-from quantrt.model.passes.settle_reshapes import settle_reshapes
-from quantrt.model.passes.spell_batch_norm import spell_batch_norm
-from quantrt.model.passes.spell_contrib import why_left
-from quantrt.model.passes.split_attention_heads import split_attention_heads
-from quantrt.model.passes.split_convolutions import split_convolutions
-from quantrt.model.passes.turn_pairs import turn_pairs
-from quantrt.model.passes.whole_gathers import whole_gathers
+from quantrt.model.passes.for_gpu.add_to_tokens import add_to_tokens
+from quantrt.model.passes.for_gpu.batch_first import batch_first
+from quantrt.model.passes.for_gpu.choose_scores import choose_scores
+from quantrt.model.passes.for_gpu.merge_gates import merge_gates
+from quantrt.model.passes.for_gpu.merge_projections import merge_projections
+from quantrt.model.passes.for_gpu.narrow_masks import narrow_masks
+from quantrt.model.passes.for_gpu.pick_tokens_early import pick_tokens_early
+from quantrt.model.passes.for_gpu.settle_reshapes import settle_reshapes
+from quantrt.model.passes.for_gpu.spell_batch_norm import spell_batch_norm
+from quantrt.model.passes.for_gpu.split_attention_heads import split_attention_heads
+from quantrt.model.passes.for_gpu.split_convolutions import split_convolutions
+from quantrt.model.passes.for_gpu.turn_pairs import turn_pairs
+from quantrt.model.passes.for_gpu.whole_gathers import whole_gathers
+from quantrt.model.passes.spell.spell_contrib import why_left
+from quantrt.model.passes.types.decode_tables import decode_tables
+from quantrt.model.passes.types.dequantize_narrow import dequantize_narrow
 
 __all__ = ["for_gpu"]
 

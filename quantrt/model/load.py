@@ -21,8 +21,8 @@ from quantrt.model.canonicalize import canonicalize
 from quantrt.model.check_pairs import check_pairs
 from quantrt.model.fingerprint import fingerprint
 from quantrt.model.model import Model
-from quantrt.model.passes.convert_opset import TARGET_OPSET
-from quantrt.model.passes.narrow_doubles import doubles_of
+from quantrt.model.passes.spell.convert_opset import TARGET_OPSET
+from quantrt.model.passes.types.narrow_doubles import doubles_of
 from quantrt.model.read import read_model, read_proto
 from quantrt.model.to_proto import to_proto
 

@@ -14,7 +14,7 @@ import onnx_ir as ir
 
 from quantrt.errors import ModelError
 from quantrt.ir.edit import add_constant
-from quantrt.model.passes.raise_opset import NARROW_OPSET, why_not_raised
+from quantrt.model.passes.spell.raise_opset import NARROW_OPSET, why_not_raised
 from quantrt.quantize.algorithms.group_rounding import Groups
 
 __all__ = ["add_blocks", "check_opset"]

@@ -30,7 +30,7 @@ from quantrt.ir.edit import (
     take_place,
 )
 from quantrt.model.model import Model
-from quantrt.model.passes.raise_opset import NARROW_OPSET, raise_opset
+from quantrt.model.passes.spell.raise_opset import NARROW_OPSET, raise_opset
 from quantrt.quantize.algorithms.ada_round import round_groups
 from quantrt.quantize.algorithms.awq import choose_awq
 from quantrt.quantize.algorithms.gptq import round_by_gptq

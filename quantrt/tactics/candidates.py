@@ -16,7 +16,7 @@ from quantrt.device import has_bf16, saturates
 from quantrt.errors import DeviceError, QuantRtError
 from quantrt.ir.clone import clone
 from quantrt.model.model import Model
-from quantrt.model.passes.bind_types import bind_types
+from quantrt.model.passes.types.bind_types import bind_types
 from quantrt.plan.lower import lower_to_onnxruntime, lower_to_openvino
 from quantrt.plan.openvino.norms import parts_norms
 from quantrt.plan.plan import ExecOptions, LibraryModel

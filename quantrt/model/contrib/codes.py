@@ -20,7 +20,7 @@ import onnx_ir as ir
 
 from quantrt.ir.edit import add_constant, constant_of, float_attribute, int_attribute
 from quantrt.ir.sources import SOURCES_KEY, sources_of
-from quantrt.model.passes.raise_opset import NARROW_OPSET, raise_opset, why_not_raised
+from quantrt.model.passes.spell.raise_opset import NARROW_OPSET, raise_opset, why_not_raised
 
 __all__ = ["has_code_spelling", "spell_codes"]
 

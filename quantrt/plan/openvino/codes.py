@@ -16,8 +16,8 @@ import numpy as np
 import onnx_ir as ir
 
 from quantrt.ir.edit import add_constant, all_names, constant_of, int_attribute, is_operator, take_name
-from quantrt.model.passes.dequantize_narrow import dequantize_narrow
 from quantrt.model.passes.remove_unused import remove_unused
+from quantrt.model.passes.types.dequantize_narrow import dequantize_narrow
 from quantrt.quantize.explicit.operators import spell_integer_operators
 
 __all__ = ["respell_codes"]

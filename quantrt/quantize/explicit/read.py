@@ -17,10 +17,10 @@ from quantrt.ir.clone import clone
 from quantrt.ir.edit import is_operator
 from quantrt.ir.shapes import infer_shapes
 from quantrt.model.model import Model
-from quantrt.model.passes.fold_constants import fold_constants
+from quantrt.model.passes.fold.fold_constants import fold_constants
 from quantrt.model.passes.remove_identities import remove_identities
 from quantrt.model.passes.remove_unused import remove_unused
-from quantrt.model.passes.widen_halves import widen_halves
+from quantrt.model.passes.types.widen_halves import widen_halves
 from quantrt.quantize.explicit.edges import Edges, read_edges
 from quantrt.quantize.explicit.operators import spell_integer_operators
 from quantrt.quantize.explicit.weights import choose_weights, dequantize_constants

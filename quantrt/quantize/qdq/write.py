@@ -15,7 +15,7 @@ import onnx_ir as ir
 from quantrt.dtypes import INT32
 from quantrt.ir.clone import clone
 from quantrt.ir.edit import is_operator, take_name
-from quantrt.model.passes.raise_opset import raise_opset
+from quantrt.model.passes.spell.raise_opset import raise_opset
 from quantrt.quantize.qdq.clipped_codes import CLIPPING, clip_codes
 from quantrt.quantize.qdq.per_token import spell_per_token
 from quantrt.quantize.quantized_model import QuantizedModel

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from quantrt.model.passes.raise_opset import why_not_raised
+from quantrt.model.passes.spell.raise_opset import why_not_raised
 from quantrt.quantize.target import Target
 
 __all__ = ["QDQ_OPSET", "why_no_codes"]

@@ -12,7 +12,7 @@ from quantrt.errors import UsageError
 from quantrt.ir.clone import clone
 from quantrt.ir.tensor_spec import TensorSpec
 from quantrt.model.load import load_model
-from quantrt.model.passes.inline_functions import inline_functions
+from quantrt.model.passes.spell.inline_functions import inline_functions
 from quantrt.model.read import read_model
 from quantrt.plan.plan import ExecOptions, Plan
 from quantrt.plan.serialize import load_plan

@@ -18,8 +18,8 @@ import onnx_ir as ir
 from quantrt.calibrate.dataset import Dataset
 from quantrt.config import CompareConfig
 from quantrt.errors import DataError, ModelError, UsageError
-from quantrt.model.passes.lift_constants import lift_constants
-from quantrt.model.passes.spell_contrib import spell_contrib
+from quantrt.model.passes.spell.lift_constants import lift_constants
+from quantrt.model.passes.spell.spell_contrib import spell_contrib
 from quantrt.plan.plan import LibraryModel
 from quantrt.plan.program import codes_of
 from quantrt.quantize.explicit.operators import spell_integer_operators

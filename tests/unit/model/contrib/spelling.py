@@ -9,7 +9,7 @@ import onnx.parser
 import onnx_ir as ir
 
 from quantrt.ir.clone import clone
-from quantrt.model.passes.spell_contrib import CONTRIB, spell_contrib, why_left
+from quantrt.model.passes.spell.spell_contrib import CONTRIB, spell_contrib, why_left
 from tests.unit.model.check_pass import run
 
 __all__ = ["M", "check", "floats", "graph_of", "reason_of", "spelled"]

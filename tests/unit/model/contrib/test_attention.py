@@ -4,7 +4,7 @@
 import numpy as np
 import pytest
 
-from quantrt.model.passes.spell_contrib import spell_contrib
+from quantrt.model.passes.spell.spell_contrib import spell_contrib
 from tests.unit.model.check_pass import run
 from tests.unit.model.contrib.spelling import M, check, floats, graph_of, reason_of, spelled
 

@@ -9,7 +9,7 @@ import onnxruntime
 import pytest
 
 from quantrt.ir.clone import clone
-from quantrt.model.passes.spell_contrib import spell_contrib
+from quantrt.model.passes.spell.spell_contrib import spell_contrib
 
 CODES = {
     "s": np.asarray(0.02, np.float32),

@@ -4,7 +4,7 @@
 from pathlib import Path
 
 from quantrt.model.contrib import codes
-from quantrt.model.passes import spell_contrib
+from quantrt.model.passes.spell import spell_contrib
 
 PAGE = Path(__file__).parents[4] / "docs" / "operators.md"
 

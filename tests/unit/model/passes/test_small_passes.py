@@ -8,11 +8,11 @@ import pytest
 
 from quantrt.errors import ModelError
 from quantrt.ir.sources import sources_of
-from quantrt.model.passes.drop_initializer_inputs import drop_initializer_inputs
-from quantrt.model.passes.inline_functions import inline_functions
-from quantrt.model.passes.lift_constants import lift_constants
 from quantrt.model.passes.remove_identities import remove_identities
 from quantrt.model.passes.remove_unused import remove_unused
+from quantrt.model.passes.spell.drop_initializer_inputs import drop_initializer_inputs
+from quantrt.model.passes.spell.inline_functions import inline_functions
+from quantrt.model.passes.spell.lift_constants import lift_constants
 from tests.unit.model.check_pass import check_pass, model_of, op_types, proto_of, run
 
 CONSTANTS = {
