@@ -10,7 +10,12 @@ from collections.abc import Sequence
 from contextlib import nullcontext, redirect_stdout
 from pathlib import Path
 
-from quantrt.cli import (
+from quantrt.cli.command import Command, Result
+from quantrt.cli.failure import Failure, explain
+from quantrt.cli.json_text import json_text
+from quantrt.cli.parser import parse
+from quantrt.cli.signals import end_as_by_control_c
+from quantrt.cli.verbs import (
     bench,
     build,
     calibrate,
@@ -26,12 +31,7 @@ from quantrt.cli import (
     trtexec,
     tune,
 )
-from quantrt.cli import explain as explain_verb
-from quantrt.cli.command import Command, Result
-from quantrt.cli.failure import Failure, explain
-from quantrt.cli.json_text import json_text
-from quantrt.cli.parser import parse
-from quantrt.cli.signals import end_as_by_control_c
+from quantrt.cli.verbs import explain as explain_verb
 from quantrt.errors import DeviceError
 from quantrt.ir.collector import leave_cycles
 from quantrt.log import setup_logging

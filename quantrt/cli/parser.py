@@ -69,7 +69,7 @@ def _as_ratio(message: str) -> str | None:
 
 
 def make_parser(commands: Sequence[Command]) -> argparse.ArgumentParser:
-    """The parser of the whole command line; the chosen Command ends up in `args.command`."""
+    """The parser of the whole command line; in `args` it is `parser`, and the chosen Command is `command`."""
     parser = _Parser(
         prog="quantrt",
         description=_DESCRIPTION,
@@ -77,6 +77,7 @@ def make_parser(commands: Sequence[Command]) -> argparse.ArgumentParser:
         formatter_class=_help_formatter,
         allow_abbrev=False,
     )
+    parser.set_defaults(parser=parser)
     parser.add_argument("--version", action="version", version=f"quantrt {quantrt.__version__}")
     _add_output_options(parser, default=False)
     verbs = parser.add_subparsers(metavar="COMMAND", title="commands", parser_class=_Parser)

@@ -5,10 +5,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from quantrt.ir.array_file import write_arrays
 from quantrt.ir.atomic import replace_file
 
-__all__ = ["write_arrays", "write_bytes", "write_text"]
+__all__ = ["write_bytes", "write_text"]
 
 
 def write_text(path: Path, text: str) -> None:

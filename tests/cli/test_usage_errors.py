@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from quantrt.cli import doctor
 from quantrt.cli.main import main
+from quantrt.cli.verbs import doctor
 
 BUILD = ["build", "model.onnx", "-o", "model.qrt"]
 

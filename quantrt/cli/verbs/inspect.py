@@ -7,7 +7,7 @@ import argparse
 from pathlib import Path
 
 from quantrt.cli.command import Command, Result
-from quantrt.cli.options import add_config, read_config
+from quantrt.cli.options.options import add_config, read_config
 from quantrt.config import CalibrationConfig
 from quantrt.errors import UsageError
 

@@ -7,7 +7,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from quantrt.cli.data import DATA_HELP, data_source, open_data
+from quantrt.cli.options.data import DATA_HELP, data_source, open_data
 from quantrt.config import CalibrationConfig
 from quantrt.errors import DataError, UsageError
 
@@ -112,8 +112,8 @@ def collect_stats(
         ModelError: no target quantizes anything in this model.
     """
     from quantrt.calibrate.collect import collect
-    from quantrt.cli.progress import progress_bars
     from quantrt.prepare import observable
+    from quantrt.report.progress import progress_bars
 
     names = observable(model) if names is None else names
     with progress_bars(quiet=quiet) as bars:

@@ -7,8 +7,8 @@ import argparse
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from quantrt.cli.data import DATA_HELP, add_preprocess, data_source, open_data
-from quantrt.cli.shapes import given_shapes, parse_shape, with_shapes
+from quantrt.cli.options.data import DATA_HELP, add_preprocess, data_source, open_data
+from quantrt.cli.options.shapes import given_shapes, parse_shape, with_shapes
 from quantrt.errors import DataError, UsageError
 
 if TYPE_CHECKING:

@@ -66,7 +66,7 @@ def _run(args: argparse.Namespace) -> Result:
 
 
 def _do(given: Given, args: argparse.Namespace, out: Log) -> Result:
-    from quantrt.cli.progress import progress_bars
+    from quantrt.report.progress import progress_bars
     from quantrt.trtexec.settings import read_settings
     from quantrt.trtexec.shim import install_shim
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from quantrt.cli.command import Command, Result
-from quantrt.cli.data import DATA_HELP, add_preprocess, data_source, open_data
-from quantrt.cli.paths import check_output, check_output_folder
-from quantrt.cli.run_outputs import FilePerSample, OneFile
+from quantrt.cli.options.data import DATA_HELP, add_preprocess, data_source, open_data
+from quantrt.cli.options.paths import check_output, check_output_folder
+from quantrt.cli.verbs.run_outputs import FilePerSample, OneFile
 from quantrt.errors import UsageError
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def _run_all(
     subject: Subject, dataset: Dataset, args: argparse.Namespace, output: OneFile | FilePerSample
 ) -> int:
     """How many samples there were."""
-    from quantrt.cli.progress import progress_bars
+    from quantrt.report.progress import progress_bars
     from quantrt.report.subject import own_rows
 
     samples = 0

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from quantrt.cli.paths import check_output
+from quantrt.cli.options.paths import check_output
 from quantrt.errors import DeviceError, UsageError
 
 

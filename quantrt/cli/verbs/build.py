@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from quantrt.cli.command import Command, Result
-from quantrt.cli.data import add_preprocess, data_source, find_local_modules, open_data
-from quantrt.cli.options import add_config, read_config
-from quantrt.cli.paths import check_output
-from quantrt.cli.ranges import add_sources, given_sources, read_stats
-from quantrt.cli.recipe import add_recipe, fill_from_recipe
+from quantrt.cli.options.data import add_preprocess, data_source, find_local_modules, open_data
+from quantrt.cli.options.options import add_config, read_config
+from quantrt.cli.options.paths import check_output
+from quantrt.cli.options.ranges import add_sources, given_sources, read_stats
+from quantrt.cli.options.recipe import add_recipe, fill_from_recipe
 from quantrt.config import (
     AssignConfig,
     BenchConfig,
@@ -171,10 +171,10 @@ def _is_elsewhere(config: BuildConfig) -> bool:
 def _build(args: argparse.Namespace, config: BuildConfig) -> Plan:
     """Build for this machine, or for GPUs that are not here, and save."""
     from quantrt.build import build
-    from quantrt.cli.progress import progress_bars
     from quantrt.cross_build import cross_build
     from quantrt.model.load import load_model
     from quantrt.plan.serialize import save_plan
+    from quantrt.report.progress import progress_bars
 
     is_elsewhere = _is_elsewhere(config)  # an error before a large model is read
     model = load_model(args.model)

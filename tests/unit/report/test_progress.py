@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
-from quantrt.cli.progress import progress_bars
 from quantrt.log import setup_logging
+from quantrt.report.progress import progress_bars
 
 
 class Terminal(io.StringIO):

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from quantrt.cli.command import Command, Result
-from quantrt.cli.data import DATA_HELP, add_preprocess, data_source, open_data
-from quantrt.cli.options import add_config, read_config
-from quantrt.cli.ranges import read_stats
-from quantrt.cli.shapes import given_shapes, parse_shape, usual_shapes, with_shapes
+from quantrt.cli.options.data import DATA_HELP, add_preprocess, data_source, open_data
+from quantrt.cli.options.options import add_config, read_config
+from quantrt.cli.options.ranges import read_stats
+from quantrt.cli.options.shapes import given_shapes, parse_shape, usual_shapes, with_shapes
 from quantrt.config import QuantizeConfig
 from quantrt.dtypes import CODE_PRECISIONS
 from quantrt.errors import DeviceError, UsageError
@@ -109,12 +109,12 @@ def _survey(args: argparse.Namespace, model: Model, gpus: Sequence[GpuFacts]) ->
 
 def _trouble(args: argparse.Namespace, model: Model, *, is_gpu: bool) -> dict[str, Any]:
     """What will hurt."""
-    from quantrt.cli.progress import progress_bars
     from quantrt.quantize.placement.obstacle import is_quantized
     from quantrt.quantize.targets.cuda import CUDA
     from quantrt.quantize.targets.cuda_fp8 import CUDA_FP8
     from quantrt.quantize.targets.openvino import OPENVINO
     from quantrt.report.check.trouble import describe_trouble
+    from quantrt.report.progress import progress_bars
     from quantrt.trouble.find import find_trouble
     from quantrt.trouble.scene import make_scene
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from quantrt.cli.write import write_arrays
 from quantrt.errors import DataError
+from quantrt.ir.array_file import write_arrays
 
 if TYPE_CHECKING:
     import numpy as np

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from quantrt.cli.command import Command, Result
-from quantrt.cli.timed_inputs import add_timed_inputs, timed_inputs
+from quantrt.cli.options.timed_inputs import add_timed_inputs, timed_inputs
 from quantrt.dtypes import CODE_PRECISIONS
 from quantrt.errors import DeviceError, UsageError
 
@@ -65,10 +65,10 @@ def _gather(args: argparse.Namespace, plan: Plan) -> Evidence:
     """From runs where they are possible; else an engine for a GPU from its file."""
     from dataclasses import replace
 
-    from quantrt.cli.progress import progress_bars
     from quantrt.report.built.chosen_shapes import chosen_shapes
     from quantrt.report.engine_layers.same_model import check_same_model
     from quantrt.report.explain.gather import gather_against, gather_from_file, gather_from_runs
+    from quantrt.report.progress import progress_bars
     from quantrt.runtime.engine import load
 
     given = [flag for flag, value in (("--against", args.against), ("--data", args.data),

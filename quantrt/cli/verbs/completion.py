@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from quantrt.cli.command import Command, Result
-from quantrt.cli.data import data_source
+from quantrt.cli.options.data import data_source
+from quantrt.cli.parser import verb_parsers
 from quantrt.recipe import recipe_names
 
 __all__ = ["COMMAND", "completion_script"]
@@ -26,10 +27,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _run(args: argparse.Namespace) -> Result:
     """Print the script."""
-    from quantrt.cli.main import COMMANDS
-    from quantrt.cli.parser import make_parser
-
-    script = completion_script(make_parser(COMMANDS), args.shell)
+    script = completion_script(args.parser, args.shell)
     return Result({"shell": args.shell, "script": script}, lambda: print(script))
 
 
@@ -43,7 +41,7 @@ def completion_script(parser: argparse.ArgumentParser, shell: str) -> str:
         "--metric": _completion("metric", METRICS, takes_files=False),
         "--recipe": _completion("recipe", recipe_names(), takes_files=True),
     }
-    for action in (action for verb in (parser, *_subparsers(parser)) for action in verb._actions):
+    for action in (action for verb in (parser, *verb_parsers(parser).values()) for action in verb._actions):
         option = (action.option_strings or [""])[-1]
         if option in named:
             action.complete = named[option]  # type: ignore[attr-defined]
@@ -68,12 +66,6 @@ def _completion(what: str, names: Sequence[str], *, takes_files: bool) -> dict[s
             "fish": f"function {function}\n  printf '%s\\n' {words}\n  {fish}\nend",
         },
     }
-
-
-def _subparsers(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:
-    from quantrt.cli.parser import verb_parsers
-
-    return list(verb_parsers(parser).values())
 
 
 COMMAND = Command(

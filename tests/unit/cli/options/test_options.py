@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from quantrt.cli.options import add_config, flag_of, read_config
+from quantrt.cli.options.options import add_config, flag_of, read_config
 from quantrt.config import (
     BenchConfig,
     Budget,

@@ -3,7 +3,7 @@
 
 import pytest
 
-from quantrt.cli.shapes import given_shapes, parse_shape, shapes_for, with_shapes
+from quantrt.cli.options.shapes import given_shapes, parse_shape, shapes_for, with_shapes
 from quantrt.errors import UsageError
 from quantrt.ir.tensor_spec import TensorSpec
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from quantrt.cli.command import Command, Result
-from quantrt.cli.paths import check_output
-from quantrt.cli.tune import TABLES_HELP
+from quantrt.cli.options.paths import check_output
+from quantrt.cli.verbs.tune import TABLES_HELP
 from quantrt.errors import UsageError
 
 __all__ = ["COMMAND"]

@@ -7,8 +7,8 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from quantrt.cli.command import Result
-from quantrt.cli.options import read_config
-from quantrt.cli.ranges import calibration_data
+from quantrt.cli.options.options import read_config
+from quantrt.cli.options.ranges import calibration_data
 from quantrt.config import CalibrationConfig, QuantizeConfig
 from quantrt.errors import UsageError
 
@@ -42,9 +42,9 @@ def quantize_weights_alone(args: argparse.Namespace) -> Result:
 
 
 def _round(args: argparse.Namespace) -> tuple[WeightOnly, Model]:
-    from quantrt.cli.progress import progress_bars
     from quantrt.model.load import load_model
     from quantrt.quantize.weight_only import quantize_weights
+    from quantrt.report.progress import progress_bars
 
     config, options = read_config(args, CalibrationConfig), read_config(args, QuantizeConfig)
     model = load_model(args.model)

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from quantrt.cli.command import Command, Result
-from quantrt.cli.options import add_config, read_config
-from quantrt.cli.paths import check_output
-from quantrt.cli.timed_inputs import add_timed_inputs, timed_inputs
+from quantrt.cli.options.options import add_config, read_config
+from quantrt.cli.options.paths import check_output
+from quantrt.cli.options.timed_inputs import add_timed_inputs, timed_inputs
 from quantrt.config import LayerTimingConfig
 from quantrt.errors import DeviceError, UsageError
 
@@ -42,8 +42,8 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(args: argparse.Namespace) -> Result:
-    from quantrt.cli.progress import progress_bars
     from quantrt.plan.serialize import load_plan
+    from quantrt.report.progress import progress_bars
     from quantrt.report.report import report_subjects
 
     check_output(args.output, ".html")

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from quantrt.cli.command import Command, Result
-from quantrt.cli.data import add_preprocess, data_source, find_local_modules, open_data
-from quantrt.cli.options import add_config, read_config
-from quantrt.cli.paths import check_output
-from quantrt.cli.ranges import add_sources, given_sources, read_stats
-from quantrt.cli.recipe import add_recipe, fill_from_recipe
-from quantrt.cli.weight_only import quantize_weights_alone
+from quantrt.cli.options.data import add_preprocess, data_source, find_local_modules, open_data
+from quantrt.cli.options.options import add_config, read_config
+from quantrt.cli.options.paths import check_output
+from quantrt.cli.options.ranges import add_sources, given_sources, read_stats
+from quantrt.cli.options.recipe import add_recipe, fill_from_recipe
+from quantrt.cli.verbs.weight_only import quantize_weights_alone
 from quantrt.config import TARGETS, AssignConfig, Budget, BuildConfig, CalibrationConfig, QuantizeConfig
 from quantrt.errors import AccuracyError, UsageError
 
@@ -103,9 +103,9 @@ def _take_recipe(args: argparse.Namespace) -> None:
 
 
 def _make(args: argparse.Namespace, budget: Budget | None) -> QdqModel:
-    from quantrt.cli.progress import progress_bars
     from quantrt.model.load import load_model
     from quantrt.qdq_model.make import quantize_model
+    from quantrt.report.progress import progress_bars
 
     model = load_model(args.model)
     calibration = validation = None

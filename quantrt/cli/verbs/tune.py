@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from quantrt.cli.command import Command, Result
-from quantrt.cli.data import DATA_HELP, add_preprocess, data_source
-from quantrt.cli.options import add_config
-from quantrt.cli.paths import check_output
+from quantrt.cli.options.data import DATA_HELP, add_preprocess, data_source
+from quantrt.cli.options.options import add_config
+from quantrt.cli.options.paths import check_output
 from quantrt.config import BenchConfig, DeviceConfig
 from quantrt.errors import AccuracyError, UsageError
 
@@ -87,7 +87,7 @@ def _run(args: argparse.Namespace) -> Result:
             hint=f"quantrt pareto {args.tables}",
         )
     if args.build is not None:
-        from quantrt.cli.tune_build import build_assigned
+        from quantrt.cli.verbs.tune_build import build_assigned
 
         return build_assigned(args, tables, found)
     data = describe_assigned(tables, found, path=args.tables, asked={name.replace("_", " "): value})

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from quantrt.cli.command import Command, Result
-from quantrt.cli.data import DATA_HELP, add_preprocess, data_source
-from quantrt.cli.options import add_config, read_config
-from quantrt.cli.paths import check_output
-from quantrt.cli.ranges import calibration_data, collect_stats, read_stats
+from quantrt.cli.options.data import DATA_HELP, add_preprocess, data_source
+from quantrt.cli.options.options import add_config, read_config
+from quantrt.cli.options.paths import check_output
+from quantrt.cli.options.ranges import calibration_data, collect_stats, read_stats
 from quantrt.config import CalibrationConfig
 from quantrt.errors import DataError, UsageError
 

@@ -7,12 +7,12 @@ import argparse
 from typing import TYPE_CHECKING
 
 from quantrt.cli.command import Result
-from quantrt.cli.data import find_local_modules, open_data
-from quantrt.cli.options import read_config
-from quantrt.cli.progress import progress_bars
-from quantrt.cli.ranges import read_stats
+from quantrt.cli.options.data import find_local_modules, open_data
+from quantrt.cli.options.options import read_config
+from quantrt.cli.options.ranges import read_stats
 from quantrt.config import BenchConfig, Budget, BuildConfig, DeviceConfig
 from quantrt.errors import AccuracyError
+from quantrt.report.progress import progress_bars
 
 if TYPE_CHECKING:
     from quantrt.assign.assignment.assignment import Assigned

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from quantrt.cli.timed_inputs import timed_inputs
+from quantrt.cli.options.timed_inputs import timed_inputs
 from quantrt.errors import DataError, UsageError
 from quantrt.ir.tensor_spec import TensorSpec
 from quantrt.plan.program_json import program_to_model

@@ -7,8 +7,8 @@ import argparse
 from pathlib import Path
 
 from quantrt.cli.command import Command, Result
-from quantrt.cli.data import DATA_HELP, add_preprocess, data_source, open_data
-from quantrt.cli.options import add_config, read_config
+from quantrt.cli.options.data import DATA_HELP, add_preprocess, data_source, open_data
+from quantrt.cli.options.options import add_config, read_config
 from quantrt.config import CompareConfig
 from quantrt.errors import UsageError
 
@@ -48,11 +48,11 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(args: argparse.Namespace) -> Result:
-    from quantrt.cli.progress import progress_bars
     from quantrt.report.codes.compare_codes import compare_codes, show_codes
     from quantrt.report.compare.comparable import check_inputs
     from quantrt.report.compare.compare import compare
     from quantrt.report.compare.show import show_comparison
+    from quantrt.report.progress import progress_bars
     from quantrt.report.subject import open_subject
 
     _check(args)
@@ -92,9 +92,9 @@ def _check(args: argparse.Namespace) -> None:
 
 
 def _bisect(args: argparse.Namespace, config: CompareConfig) -> Result:
-    from quantrt.cli.progress import progress_bars
     from quantrt.report.bisect.bisect import bisect, read_sides, show_bisection
     from quantrt.report.bisect.folder import check_folder
+    from quantrt.report.progress import progress_bars
 
     check_folder(args.output)
     sides = read_sides(args.reference, args.subject)

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from quantrt.cli.command import Command, Result
-from quantrt.cli.options import add_config, read_config
-from quantrt.cli.shapes import shapes_for
-from quantrt.cli.timed_inputs import add_timed_inputs, timed_inputs
+from quantrt.cli.options.options import add_config, read_config
+from quantrt.cli.options.shapes import shapes_for
+from quantrt.cli.options.timed_inputs import add_timed_inputs, timed_inputs
 from quantrt.config import BenchConfig, DeviceConfig
 from quantrt.errors import UsageError
 
@@ -46,8 +46,8 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(args: argparse.Namespace) -> Result:
-    from quantrt.cli.progress import progress_bars
     from quantrt.report.bench import hold_to, measure, show_bench
+    from quantrt.report.progress import progress_bars
     from quantrt.report.subject import open_subject
 
     _check_limit(args)

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Options that verbs share, and what they open."""
