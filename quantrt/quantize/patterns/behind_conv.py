@@ -7,8 +7,12 @@ import onnx_ir as ir
 
 from quantrt.ir.activation import activation_of
 from quantrt.ir.edit import constant_of, int_attribute, is_operator
+from quantrt.quantize.patterns.roles import ACTIVATIONS, ARITHMETIC, data_inputs
 
-__all__ = ["before_activation", "is_mean_of_images"]
+__all__ = ["before_activation", "is_inside_activation", "is_mean_of_images"]
+
+MAX_NODES = 12
+"""Between what an activation is of and a sum inside it: GELU spelled with tanh has three."""
 
 
 def before_activation(value: ir.Value | None) -> ir.Value | None:
@@ -16,6 +20,27 @@ def before_activation(value: ir.Value | None) -> ir.Value | None:
     while value is not None and (found := activation_of(value.producer())) is not None:
         value = found[0]
     return value
+
+
+def is_inside_activation(total: ir.Node) -> bool:
+    """Whether one term of a sum is computed from the other, element by element, as in GELU: x + 0.044715 x^3."""
+    first, second = total.inputs[:2]
+    return _is_made_of(first, second) or _is_made_of(second, first)
+
+
+def _is_made_of(value: ir.Value | None, source: ir.Value | None) -> bool:
+    pending, seen = [value], set[ir.Value | None]()
+    while pending:
+        current = pending.pop()
+        if current is source or current in seen:
+            continue
+        seen.add(current)
+        node = current.producer() if current is not None else None
+        is_elementwise = node is not None and is_operator(node, *ARITHMETIC, *ACTIVATIONS, "Cos", "Exp", "Sin")
+        if node is None or not is_elementwise or len(seen) > MAX_NODES:
+            return False
+        pending += data_inputs(node)
+    return True
 
 
 def is_mean_of_images(node: ir.Node) -> bool:

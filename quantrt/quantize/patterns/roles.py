@@ -19,7 +19,7 @@ import onnx_ir as ir
 from quantrt.ir.edit import constant_of, is_operator
 from quantrt.quantize.patterns.attention import attention_products
 
-__all__ = ["MOVES", "Role", "data_inputs", "is_linear", "roles_of"]
+__all__ = ["ACTIVATIONS", "ARITHMETIC", "MOVES", "Role", "data_inputs", "is_linear", "roles_of"]
 
 MOVES = (
     "Concat", "DepthToSpace", "Dropout", "Expand", "Flatten", "Gather", "Identity", "Pad", "Reshape", "Slice",

@@ -6,7 +6,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from quantrt.ir.edit import is_operator
-from quantrt.quantize.patterns.behind_conv import before_activation, is_mean_of_images
+from quantrt.quantize.patterns.behind_conv import before_activation, is_inside_activation, is_mean_of_images
 from quantrt.quantize.patterns.fused_output import fused_output
 from quantrt.quantize.patterns.tables import is_table_rule, why_not_table
 from quantrt.quantize.placement.operands import (
@@ -103,7 +103,7 @@ def _ask_residual(placed: Placed, node: ir.Node, rule: OpRule) -> None:
         placed.reasons[name] = "adds a constant, or a value to itself"
         return
     branches = [_is_int8_branch(placed, value) for value in node.inputs]
-    if placed.target.residual == "none" or not any(branches):
+    if placed.target.residual == "none" or not any(branches) or is_inside_activation(node):
         placed.reasons[name] = "not the residual sum of an 8-bit convolution"
         return
     if rule.output and fused_output(node).is_graph_output():

@@ -176,6 +176,25 @@ def test_pools_and_sums_that_make_an_output_leave_it_float():
     assert reason(placement, "AveragePool_2") == "its result is an output of the model"
 
 
+GELU = """p = Mul(c, c) q = Mul(p, c) k = Mul(q, f) i = Add(c, k) j = Mul(i, f) t = Tanh(j) g = Add(t, f)
+    r = Mul(c, g)"""
+SNAKE = "p = Mul(c, f) q = Sin(p) k = Mul(q, q) r = Add(c, k)"
+
+
+@pytest.mark.parametrize("target", [ORT, TENSORRT, CUDA], ids=lambda target: target.name)
+@pytest.mark.parametrize("activation", [GELU, SNAKE], ids=["GELU spelled with Tanh", "Snake"])
+def test_a_sum_inside_an_activation_is_no_residual_sum(activation: str, target: Target):
+    body = f"{conv('c', 'x', 'w')} {activation} {conv('y', 'r', 'v')}"
+    placement = placed(map_net(body, SQUARE | {"f": ()}), target)
+    assert not any(name.startswith("Add") for name in int8_nodes(placement))
+    assert placement.values == {"x", "r"} | ({"c", "y"} if target is ORT else set())
+
+
+def test_a_sum_of_two_convolutions_in_a_row_is_residual():
+    body = f"{conv('c', 'x', 'w')} r = Relu(c) {conv('d', 'r', 'v')} a = Add(c, d) {conv('y', 'a', 'u')}"
+    assert "Add_3" in int8_nodes(placed(map_net(body), ORT))
+
+
 @pytest.mark.parametrize(
     ("options", "kept"),
     [
