@@ -38,7 +38,7 @@ def test_one_gpu_region_by_region(folder: Path, quantrt_json, quantrt_text):
 
 
 def test_all_gpus_a_line_each(folder: Path, quantrt_json, quantrt_text):
-    data = quantrt_json("check", "model.onnx")
+    data = quantrt_json("check", "model.onnx", "--device", "all")
     assert [device["gpu"]["name"] for device in data["devices"]] == [gpu.name for gpu in GPUS]
     out = quantrt_text("check", "model.onnx", "--device", "all")
     for gpu in GPUS:
@@ -65,7 +65,7 @@ def test_fp8_has_kernels_from_ada_on(folder: Path, quantrt_json, quantrt_text):
     ("words", "code", "says"),
     [
         pytest.param(("model.onnx", "--device", "t5"), 2, "no facts of a GPU named 't5'", id="gpu"),
-        pytest.param(("model.onnx", "--shape", "img=1x3x16x16"), 2, "--shape image=...", id="input"),
+        pytest.param(("model.onnx", "--device", "t4", "--shape", "img=1x3x16x16"), 2, "--shape image=...", id="input"),
         pytest.param(("model.onnx", "--precision", "int4"), 2, "int4", id="precision"),
         pytest.param(("none.onnx",), 3, "none.onnx", id="no model"),
     ],
@@ -145,17 +145,21 @@ def test_ranges_serve_as_well(folder: Path, quantrt_json):
     [
         (("--samples", "0"), "cannot look at so few samples"),
         (("--precision", "fp8"), "no library here computes in fp8 on a CPU"),
+        (("--precision", "fp16"), "--device all for kernels of GPUs"),
+        (("--shape", "image=1x3x16x16"), "shapes decide nothing on a CPU"),
         (("--exclude", "nothing"), "'nothing'"),
     ],
 )
 def test_mistakes_on_a_cpu(words: tuple[str, ...], says: str, folder: Path, capsys):
-    assert main(["check", "model.onnx", "--device", "cpu", *words]) == 2
+    assert main(["check", "model.onnx", *words]) == 2
     assert says in capsys.readouterr().err
 
 
-def test_trouble_needs_no_torch(folder: Path):
+def test_without_a_device_it_is_the_cpu_and_needs_no_torch(folder: Path, quantrt_json):
+    words = ("check", "model.onnx")
+    assert quantrt_json(*words) == quantrt_json(*words, "--device", "cpu")
     done = subprocess.run(
-        [sys.executable, "-c", WITHOUT_TORCH, "check", "model.onnx", "--device", "cpu"],
+        [sys.executable, "-c", WITHOUT_TORCH, *words],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,

@@ -35,10 +35,10 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", type=Path, metavar="MODEL", help="model (.onnx)")
     parser.add_argument(
         "--device",
-        default=ALL,
-        metavar="GPU",
-        help="name of a GPU, such as t4, a10, rtx4090, h100; all: a line for every GPU known (the default); "
-        "cpu: no kernels, only what will hurt on a CPU",
+        default=CPU,
+        metavar="DEVICE",
+        help="cpu: only what will hurt on a CPU (the default); name of a GPU, such as t4, a10, rtx4090, h100: its "
+        "kernels too; all: a line for every GPU known",
     )
     parser.add_argument(
         "--precision",
@@ -71,7 +71,10 @@ def _run(args: argparse.Namespace) -> Result:
         raise UsageError("cannot look at so few samples", got=str(args.samples), expected="--samples 16")
     is_cpu = args.device.lower() == CPU
     if is_cpu and args.precision not in ("int8", "fp32"):
-        raise UsageError(f"no library here computes in {args.precision} on a CPU", hint="--precision int8")
+        hint = f"--precision int8, or --device {ALL} for kernels of GPUs"
+        raise UsageError(f"no library here computes in {args.precision} on a CPU", hint=hint)
+    if is_cpu and args.shape:
+        raise UsageError("shapes decide nothing on a CPU", got="--shape", expected=f"--device {ALL} or a GPU")
     from quantrt.gpu import GPUS, gpu_named
     from quantrt.model.load import load_model
     from quantrt.report.check.trouble import show_trouble
@@ -158,12 +161,12 @@ def _import_survey() -> Callable[..., Survey]:
 COMMAND = Command(
     name="check",
     summary="what will hurt, and which kernels a GPU would have, here or not",
-    details="For every region of the model: which kernels are legal on the GPU, or why it would fall back to "
-    "something slower; then what will cost accuracy or time in 8 bits or fp16, with the layers, the figure "
-    "that shows it and what helps. Needs no GPU; with samples it sees more. Nothing is built or timed.",
+    details="What will cost accuracy or time in 8 bits or fp16, with the layers, the figure that shows it and "
+    "what helps; with samples it sees more. For a GPU, for every region of the model: which kernels are legal "
+    "there, or why it would fall back to something slower. Needs no GPU. Nothing is built or timed.",
     examples=(
-        ("what will hurt on a CPU", "quantrt check model.onnx --device cpu --calib-data calib.npz"),
-        ("every GPU known, a line each", "quantrt check model.onnx"),
+        ("what will hurt on a CPU", "quantrt check model.onnx --calib-data calib.npz"),
+        ("every GPU known, a line each", "quantrt check model.onnx --device all"),
         ("one GPU, region by region", "quantrt check model.onnx --device t4"),
         ("why, in a script", "quantrt check model.onnx --device t4 --json"),
     ),
