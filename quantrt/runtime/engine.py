@@ -30,7 +30,7 @@ from quantrt.runtime.executor import (
     open_executor,
 )
 from quantrt.runtime.machine import describe_machine
-from quantrt.runtime.no_samples import run_empty
+from quantrt.runtime.no_samples import Runs, run_empty
 from quantrt.runtime.notes import UNCALIBRATED, engine_notes
 from quantrt.runtime.show import engine_html, engine_table
 
@@ -169,7 +169,7 @@ class Engine:
         """Outputs by name as torch's tensors, for tensors on the engine's GPU: nothing passes the host.
 
         Computed on the caller's current stream, without waiting. Numbers are cast to the types that the
-        engine takes.
+        engine takes. Of no samples it is as in `run`.
 
         Raises:
             DataError: a name or shape is wrong, or a tensor lies elsewhere; names the input.
@@ -178,8 +178,21 @@ class Engine:
         executor = self.executor
         if not isinstance(executor, RunsThere):
             raise _not_for_a_gpu(self.name)
-        self._check.check_shapes({name: tuple(tensor.shape) for name, tensor in inputs.items()})
-        return executor.run_device(inputs)
+        if self._has_values(inputs):
+            return executor.run_device(inputs)
+        return self._run_empty_there(executor, inputs)
+
+    def _has_values(self, tensors: Mapping[str, Any]) -> bool:
+        """Whether every tensor has some; their shapes are checked."""
+        shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+        self._check.check_shapes(shapes)
+        return not any(0 in shape for shape in shapes.values())
+
+    def _run_empty_there(self, lane: Runs, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        from quantrt.runtime.cuda.given_tensors import run_empty_there  # torch
+
+        assert isinstance(self.executor, RunsThere)
+        return run_empty_there(lane, inputs, self.executor.device, self.inputs, self.outputs)
 
     def create_context(self) -> Context:
         """A lane of its own for one thread: own activations, shared weights."""
@@ -278,8 +291,9 @@ class Context:
             copies: False gives the memory that the engine writes, which the context's next run overwrites.
         """
         lane = self._lane_there()
-        self._engine._check.check_shapes({name: tuple(tensor.shape) for name, tensor in inputs.items()})
-        return lane.run_device(inputs, copies=copies)
+        if self._engine._has_values(inputs):
+            return lane.run_device(inputs, copies=copies)
+        return self._engine._run_empty_there(lane, inputs)
 
     def _lane_there(self) -> ContextThere:
         if self._lane is None or self._engine._executor is None:

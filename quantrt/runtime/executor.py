@@ -99,7 +99,7 @@ class RunsThere(Protocol):
 
 
 @runtime_checkable
-class ContextThere(Protocol):
+class ContextThere(ExecutorContext, Protocol):
     """A lane of an executor that takes and gives torch's tensors on its own device."""
 
     def run_device(self, inputs: Mapping[str, Any], *, copies: bool = True) -> dict[str, Any]:

@@ -18,20 +18,20 @@ from quantrt.errors import DataError
 from quantrt.ir.tensor_spec import Dim, TensorSpec
 from quantrt.runtime.check_inputs import numpy_dtype
 
-__all__ = ["run_empty"]
+__all__ = ["Runs", "run_empty"]
 
 Arrays = Mapping[str, np.ndarray[Any, Any]]
 Specs = Sequence[TensorSpec]
 
 
-class _Runs(Protocol):
+class Runs(Protocol):
     """An executor, or a lane of one."""
 
     def run(self, inputs: Arrays) -> dict[str, np.ndarray[Any, Any]]:
         """As Executor.run."""
 
 
-def run_empty(lane: _Runs, arrays: Arrays, inputs: Specs, outputs: Specs) -> dict[str, np.ndarray[Any, Any]]:
+def run_empty(lane: Runs, arrays: Arrays, inputs: Specs, outputs: Specs) -> dict[str, np.ndarray[Any, Any]]:
     """Outputs for inputs of which one or more have no values.
 
     Where every output has the size that is 0, all are empty: sizes that no input tells are those of a run of

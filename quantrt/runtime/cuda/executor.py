@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.dlpack import from_dlpack
 
-from quantrt.errors import DataError, UsageError
+from quantrt.errors import UsageError
 from quantrt.ir.tensor_spec import TensorSpec
 from quantrt.plan.program import Program
 from quantrt.runtime.cuda.device.available import open_device
 from quantrt.runtime.cuda.device.launcher import CubinLauncher
+from quantrt.runtime.cuda.given_tensors import given_tensors
 from quantrt.runtime.cuda.lane import Lane, Shapes
 from quantrt.runtime.cuda.steps.assets import weight_bytes
 from quantrt.runtime.cuda.steps.host_copies import RecordCopies, ReuseCopies
@@ -215,20 +215,7 @@ class CudaExecutor:
             self._pool.give(lane)
 
     def _on_device(self, inputs: Mapping[str, Any]) -> dict[str, torch.Tensor]:
-        found = {}
-        for name, _ in self._program.inputs:
-            if name not in inputs:
-                raise DataError(f"input '{name}' was not given", got=", ".join(inputs) or "none")
-            value = inputs[name]
-            tensor = value if isinstance(value, torch.Tensor) else from_dlpack(value)
-            if tensor.device != self._device:
-                raise DataError(
-                    f"input '{name}' is not on the engine's device",
-                    got=str(tensor.device),
-                    expected=str(self._device),
-                )
-            found[name] = tensor
-        return found
+        return given_tensors(inputs, (name for name, _ in self._program.inputs), self._device)
 
 
 class CudaContext:

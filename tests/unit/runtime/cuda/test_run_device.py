@@ -76,3 +76,20 @@ def test_a_context_of_a_cpu_takes_arrays():
         pytest.raises(UsageError, match="not for a GPU"),
     ):
         context.device_inputs({"x": (1, 32)})
+
+
+def test_no_samples_give_outputs_of_none(engine: Engine):
+    empty = {"x": torch.zeros(0, 2, 4, 4)}
+    with engine.create_context() as context:
+        for found in (
+            engine.run_device(empty),
+            context.run_device(empty),
+            context.run_device(empty, copies=False),
+        ):
+            [y] = found.values()
+            assert (tuple(y.shape), y.dtype) == ((0, 8), torch.float32)
+
+
+def test_what_has_no_values_lies_on_the_device_too(engine: Engine):
+    with pytest.raises(DataError, match="not on the engine's device"):
+        engine.run_device({"x": torch.zeros(0, 2, 4, 4, device="meta")})
