@@ -11,8 +11,10 @@ import re
 import shlex
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
+from pathlib import Path
 
 from quantrt.errors import DeviceError, InternalError, ModelError, QuantRtError, UsageError, close_match
+from quantrt.ir.missing_file import nearest_file
 
 __all__ = ["names_command", "next_command", "with_command"]
 
@@ -52,13 +54,23 @@ def next_command(error: QuantRtError, argv: Sequence[str], verbs: Sequence[str])
 
 def with_command(error: QuantRtError, argv: Sequence[str], verbs: Sequence[str]) -> str:
     """The error's own hint, and behind it a command where it names none."""
-    hint = error.hint or ""
+    hint = _not_an_output(error.message, error.hint or "", argv)
     if names_command(hint):
         return hint
     corrected = _corrected(error.message, hint, argv)
     if corrected is not None:
         return f"{hint}: {corrected}"
     return f"{hint}; next: {next_command(error, argv, verbs)}"
+
+
+def _not_an_output(message: str, hint: str, argv: Sequence[str]) -> str:
+    """The hint; where it is the file that the command writes, what else comes near the missing one."""
+    near = _QUOTED.fullmatch(hint)
+    outputs = {_value(word) for before, word in pairwise(("", *argv)) if _is_output(before, word)}
+    missing = close_match(near[1], _QUOTED.findall(message)) if near and near[1] in outputs else None
+    if missing is None:
+        return hint
+    return nearest_file(Path(missing), Path(missing).suffix, besides=outputs)
 
 
 def names_command(hint: str) -> bool:
@@ -84,9 +96,13 @@ def _corrected(message: str, hint: str, argv: Sequence[str]) -> str | None:
 def _read_models(argv: Sequence[str]) -> Iterator[str]:
     """Models and engines among the words that are not what the command was to write."""
     for before, word in pairwise(("", *argv)):
-        is_output = before in OUTPUT or word.partition("=")[0] in OUTPUT
-        if word.endswith(MODELS) and not is_output:
+        if word.endswith(MODELS) and not _is_output(before, word):
             yield _value(word)
+
+
+def _is_output(before: str, word: str) -> bool:
+    """Whether a word, or what is behind the = in it, is what the command was to write."""
+    return before in OUTPUT or word.partition("=")[0] in OUTPUT
 
 
 def _value(word: str) -> str:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Collection
 from pathlib import Path
 
 from quantrt.errors import ModelError, close_match
@@ -22,13 +23,17 @@ def missing_file(path: Path, suffix: str) -> ModelError:
     return ModelError(f"cannot open '{path}': no such file", hint=nearest_file(path, suffix))
 
 
-def nearest_file(path: Path, suffix: str) -> str:
-    """The file beside a missing one whose name comes nearest, in quotes, or how to look for it."""
+def nearest_file(path: Path, suffix: str, besides: Collection[str] = ()) -> str:
+    """The file beside a missing one whose name comes nearest, in quotes, or how to look for it.
+
+    Args:
+        besides: paths that it is not to be.
+    """
     folder = path.parent
     while not folder.is_dir():
         folder = folder.parent
     # By stems: a suffix that both have makes no two names alike. A folder that cannot be listed has none.
-    stems = {entry.stem: entry for entry in folder.glob(f"*{suffix}")}
+    stems = {entry.stem: entry for entry in folder.glob(f"*{suffix}") if str(entry) not in besides}
     near = close_match(path.stem, stems) if folder == path.parent else None
     if near is not None:
         return f"'{stems[near]}'"

@@ -65,7 +65,9 @@ def test_fp8_has_kernels_from_ada_on(folder: Path, quantrt_json, quantrt_text):
     ("words", "code", "says"),
     [
         pytest.param(("model.onnx", "--device", "t5"), 2, "no facts of a GPU named 't5'", id="gpu"),
-        pytest.param(("model.onnx", "--device", "t4", "--shape", "img=1x3x16x16"), 2, "--shape image=...", id="input"),
+        pytest.param(
+            ("model.onnx", "--device", "t4", "--shape", "img=1x3x16x16"), 2, "--shape image=...", id="input"
+        ),
         pytest.param(("model.onnx", "--precision", "int4"), 2, "int4", id="precision"),
         pytest.param(("none.onnx",), 3, "none.onnx", id="no model"),
     ],

@@ -37,8 +37,8 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "--device",
         default=CPU,
         metavar="DEVICE",
-        help="cpu: only what will hurt on a CPU (the default); name of a GPU, such as t4, a10, rtx4090, h100: its "
-        "kernels too; all: a line for every GPU known",
+        help="cpu: only what will hurt on a CPU (the default); name of a GPU, such as t4, a10, rtx4090, h100: "
+        "its kernels too; all: a line for every GPU known",
     )
     parser.add_argument(
         "--precision",
@@ -161,9 +161,9 @@ def _import_survey() -> Callable[..., Survey]:
 COMMAND = Command(
     name="check",
     summary="what will hurt, and which kernels a GPU would have, here or not",
-    details="What will cost accuracy or time in 8 bits or fp16, with the layers, the figure that shows it and "
-    "what helps; with samples it sees more. For a GPU, for every region of the model: which kernels are legal "
-    "there, or why it would fall back to something slower. Needs no GPU. Nothing is built or timed.",
+    details="What will cost accuracy or time in 8 bits or fp16, with the layers, the figure that shows it "
+    "and what helps; with samples it sees more. For a GPU, for every region of the model: which kernels are "
+    "legal there, or why it would fall back to something slower. Needs no GPU. Nothing is built or timed.",
     examples=(
         ("what will hurt on a CPU", "quantrt check model.onnx --calib-data calib.npz"),
         ("every GPU known, a line each", "quantrt check model.onnx --device all"),

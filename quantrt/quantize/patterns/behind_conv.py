@@ -11,6 +11,8 @@ from quantrt.quantize.patterns.roles import ACTIVATIONS, ARITHMETIC, data_inputs
 
 __all__ = ["before_activation", "is_inside_activation", "is_mean_of_images"]
 
+ELEMENTWISE = (*ARITHMETIC, *ACTIVATIONS, "Cos", "Exp", "Sin")
+
 MAX_NODES = 12
 """Between what an activation is of and a sum inside it: GELU spelled with tanh has three."""
 
@@ -23,7 +25,7 @@ def before_activation(value: ir.Value | None) -> ir.Value | None:
 
 
 def is_inside_activation(total: ir.Node) -> bool:
-    """Whether one term of a sum is computed from the other, element by element, as in GELU: x + 0.044715 x^3."""
+    """Whether one term of a sum is computed from the other, element by element, as in GELU: x + a x^3."""
     first, second = total.inputs[:2]
     return _is_made_of(first, second) or _is_made_of(second, first)
 
@@ -36,8 +38,7 @@ def _is_made_of(value: ir.Value | None, source: ir.Value | None) -> bool:
             continue
         seen.add(current)
         node = current.producer() if current is not None else None
-        is_elementwise = node is not None and is_operator(node, *ARITHMETIC, *ACTIVATIONS, "Cos", "Exp", "Sin")
-        if node is None or not is_elementwise or len(seen) > MAX_NODES:
+        if node is None or not is_operator(node, *ELEMENTWISE) or len(seen) > MAX_NODES:
             return False
         pending += data_inputs(node)
     return True

@@ -3,6 +3,7 @@
 
 import inspect
 import shlex
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +13,7 @@ from quantrt.cli.main import COMMANDS
 from quantrt.cli.next_command import next_command, with_command
 from quantrt.cli.parser import parse
 from quantrt.errors import DataError, DeviceError, InternalError, ModelError, QuantRtError, UsageError
+from quantrt.ir.missing_file import nearest_file
 
 VERBS = [command.name for command in COMMANDS]
 BUILD = ["build", "a model.onnx", "-o", "m.qrt", "--int8"]
@@ -53,6 +55,28 @@ def test_the_next_command(error: QuantRtError, argv: list[str], want: str):
 def test_only_a_name_like_the_nearest_one_is_replaced_in_the_command(message: str, near: str, want: str):
     argv = ["build", "m.onnx", "--recipe", "accurat"]
     assert with_command(UsageError(message, hint=f"'{near}'"), argv, VERBS).endswith(f": {want}")
+
+
+@pytest.mark.parametrize("words", ["-o near1.npz", "--output=near1.npz"])
+@pytest.mark.parametrize(
+    ("other", "want"),
+    [
+        ("far-near.npz", "'far-near.npz': quantrt run m.qrt --data far-near.npz"),
+        ("zzz.npz", "a path that exists: `ls .`"),
+    ],
+    ids=["another file comes near", "none does"],
+)
+def test_a_file_that_the_command_writes_is_not_what_was_meant(
+    words: str, other: str, want: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    for name in ("near1.npz", other):
+        Path(name).touch()
+    missing = Path("near.npz")
+    error = UsageError(f"there is no data at '{missing}'", hint=nearest_file(missing, ".npz"))
+    assert error.hint == "'near1.npz'"
+    hint = with_command(error, ["run", "m.qrt", "--data", "near.npz", *words.split()], VERBS)
+    assert hint.startswith(want)
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
