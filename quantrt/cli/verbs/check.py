@@ -37,7 +37,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "--device",
         default=CPU,
         metavar="DEVICE",
-        help="cpu: only what will hurt on a CPU (the default); name of a GPU, such as t4, a10, rtx4090, h100: "
+        help="cpu: only what will hurt on a CPU (the default); a GPU, such as t4, a10, rtx4090, h100: "
         "its kernels too; all: a line for every GPU known",
     )
     parser.add_argument(
