@@ -12,7 +12,7 @@ from typing import NoReturn
 import quantrt
 from quantrt.cli.command import Command
 from quantrt.errors import UsageError, close_match
-from quantrt.trtexec.flags import BY_NAME
+from quantrt.trtexec.flags.flags import BY_NAME
 
 __all__ = ["make_parser", "parse", "verb_parsers"]
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from quantrt.errors import UsageError
 from quantrt.ir.atomic import replace_file
-from quantrt.trtexec.flag import ALL, Effect, Flag
-from quantrt.trtexec.flags import FLAGS, GROUPS
+from quantrt.trtexec.flags.flag import ALL, Effect, Flag
+from quantrt.trtexec.flags.flags import FLAGS, GROUPS
 
 __all__ = ["flags_section", "with_flags"]
 

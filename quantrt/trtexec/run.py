@@ -20,25 +20,25 @@ from quantrt.report.built.chosen_shapes import timed_shapes
 from quantrt.report.engine_layers.of_engine import EngineLayer, engine_layers
 from quantrt.runtime.engine import Engine, load
 from quantrt.runtime.layer_times import LayerTimes, time_layers
-from quantrt.trtexec.accuracy import Loss, loss_of
-from quantrt.trtexec.device import Device, choose_device, device_lines
-from quantrt.trtexec.dims import in_model_order, model_shape
-from quantrt.trtexec.engine import OpenedEngine, build_engine, load_engine, plan_version_line
-from quantrt.trtexec.flag import Effect
-from quantrt.trtexec.ignored import flags_of_builds
-from quantrt.trtexec.inference import open_streams, time_queries
-from quantrt.trtexec.inputs import check_profiles, input_shapes, make_inputs, read_raw
-from quantrt.trtexec.layers_json import layer_names, layers_json, layers_text
-from quantrt.trtexec.log import Log
-from quantrt.trtexec.options_text import option_lines
-from quantrt.trtexec.outputs import output_lines, outputs_json, times_json, write_json, write_raw
-from quantrt.trtexec.profile_text import profile_json, profile_lines
-from quantrt.trtexec.settings import CPU, Settings
-from quantrt.trtexec.shapes import by_input, shape_text
-from quantrt.trtexec.summary_text import PARTS, show_summary, show_trace, stats_line
-from quantrt.trtexec.text import AS_TRTEXEC
-from quantrt.trtexec.trace import Trace, stats_of
-from quantrt.trtexec.values import Shape
+from quantrt.trtexec.engine.device import Device, choose_device, device_lines
+from quantrt.trtexec.engine.engine import OpenedEngine, build_engine, load_engine, plan_version_line
+from quantrt.trtexec.flags.dims import in_model_order, model_shape
+from quantrt.trtexec.flags.flag import Effect
+from quantrt.trtexec.flags.ignored import flags_of_builds
+from quantrt.trtexec.flags.settings import CPU, Settings
+from quantrt.trtexec.flags.shapes import by_input, shape_text
+from quantrt.trtexec.flags.values import Shape
+from quantrt.trtexec.inference.accuracy import Loss, loss_of
+from quantrt.trtexec.inference.inference import open_streams, time_queries
+from quantrt.trtexec.inference.inputs import check_profiles, input_shapes, make_inputs, read_raw
+from quantrt.trtexec.inference.outputs import output_lines, outputs_json, times_json, write_json, write_raw
+from quantrt.trtexec.reports.layers_json import layer_names, layers_json, layers_text
+from quantrt.trtexec.reports.log import Log
+from quantrt.trtexec.reports.options_text import option_lines
+from quantrt.trtexec.reports.profile_text import profile_json, profile_lines
+from quantrt.trtexec.reports.summary_text import PARTS, show_summary, show_trace, stats_line
+from quantrt.trtexec.reports.text import AS_TRTEXEC
+from quantrt.trtexec.reports.trace import Trace, stats_of
 
 __all__ = ["Outcome", "run"]
 

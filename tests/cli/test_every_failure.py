@@ -14,7 +14,7 @@ from quantrt.cli.main import COMMANDS, main
 from quantrt.cli.next_command import names_command
 from quantrt.cli.parser import make_parser, verb_parsers
 from quantrt.plan.serialize import save_plan
-from quantrt.trtexec.flags import FLAGS
+from quantrt.trtexec.flags.flags import FLAGS
 from tests.plans import make_plan
 
 VERBS = {command.name for command in COMMANDS}

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from quantrt.errors import UsageError
-from quantrt.trtexec.flag import ALL, Effect, Flag, Form
-from quantrt.trtexec.flags import FLAGS
+from quantrt.trtexec.flags.flag import ALL, Effect, Flag, Form
+from quantrt.trtexec.flags.flags import FLAGS
+from quantrt.trtexec.flags.parse import read_words
 from quantrt.trtexec.page import with_flags
-from quantrt.trtexec.parse import read_words
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "trtexec.md"
 

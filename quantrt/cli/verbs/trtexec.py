@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from quantrt.cli.command import Command, Result
-from quantrt.trtexec.flag import Effect, Flag, Form
-from quantrt.trtexec.flags import GROUPS
+from quantrt.trtexec.flags.flag import Effect, Flag, Form
+from quantrt.trtexec.flags.flags import GROUPS
 
 if TYPE_CHECKING:
-    from quantrt.trtexec.log import Log
-    from quantrt.trtexec.parse import Given
+    from quantrt.trtexec.flags.parse import Given
+    from quantrt.trtexec.reports.log import Log
 
 __all__ = ["COMMAND"]
 
@@ -27,7 +27,7 @@ _MARKS = {Effect.DOES: "", Effect.NOTHING: "[nothing to do] ", Effect.REFUSED: "
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    """For the help text and for shells; the words themselves are read by `quantrt.trtexec.parse`."""
+    """For the help text and for shells; the words themselves are read by `quantrt.trtexec.flags.parse`."""
     parser.usage = "%(prog)s --onnx=MODEL.onnx [--flag[=value] ...]"
     for title, flags in GROUPS:
         group = parser.add_argument_group(title)
@@ -49,9 +49,9 @@ def _settings(flag: Flag) -> dict[str, Any]:
 
 
 def _run(args: argparse.Namespace) -> Result:
-    from quantrt.trtexec.log import Log
-    from quantrt.trtexec.parse import read_words
-    from quantrt.trtexec.text import mark_line
+    from quantrt.trtexec.flags.parse import read_words
+    from quantrt.trtexec.reports.log import Log
+    from quantrt.trtexec.reports.text import mark_line
 
     words = list(args.words)
     out = Log(all_on_stderr=args.json, is_verbose=args.verbose)
@@ -67,7 +67,7 @@ def _run(args: argparse.Namespace) -> Result:
 
 def _do(given: Given, args: argparse.Namespace, out: Log) -> Result:
     from quantrt.report.progress import progress_bars
-    from quantrt.trtexec.settings import read_settings
+    from quantrt.trtexec.flags.settings import read_settings
     from quantrt.trtexec.shim import install_shim
 
     folder = given.text("--install-shim")
@@ -86,7 +86,7 @@ def _do(given: Given, args: argparse.Namespace, out: Log) -> Result:
 @contextmanager
 def _package_log(out: Log) -> Iterator[None]:
     """What the package logs, in trtexec's form."""
-    from quantrt.trtexec.log import LogHandler
+    from quantrt.trtexec.reports.log import LogHandler
 
     logger = logging.getLogger("quantrt")
     before = logger.handlers[:]
