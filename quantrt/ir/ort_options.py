@@ -13,10 +13,8 @@ KEEP_PAIRS = ("session.disable_quant_qdq", "1")
 or compute something else (1.32)."""
 
 SPIN_BRIEFLY = ("session.intra_op.spin_duration_us", "1000")
-"""Threads look for work for a millisecond after a run, instead of a million times: that is 36 ms of a core on
-an AMD EPYC (Zen 5), which whatever comes next is without. Runs that follow each other take as long as before
-(ResNet-8 in int8, 0.096 ms: 0.999 of the time, 0.988 to 1.5 on 2 busy cores)."""
+"""Threads look for work for a millisecond after a run, instead of a million times: for so long whatever comes
+next is without their core. A run that follows at once still finds them awake."""
 
 WAIT_ASLEEP = ("session.intra_op.allow_spinning", "0")
-"""Threads without work leave their core to others, such as what counts the values of a run. Of ResNet-50 on
-two shared cores of an AMD EPYC (Zen 5) a run takes 54 ms of their time, and 96 where threads spin."""
+"""Threads without work leave their core to others, such as what counts the values of a run."""

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Waiting until the threads of what ran last are asleep, so that what runs next has the cores for itself.
 
-ONNX Runtime's threads look for work for 36 ms of processor time after a run unless told otherwise (1.31, on
-an AMD EPYC of 2 cores): longer than a turn of timed runs. Timed right behind another session, ResNet-8 took
-0.14 ms in FP32 there, and 0.087 behind one whose threads were asleep.
+ONNX Runtime's threads look for work after a run for longer than a turn of timed runs unless told otherwise
+(1.31): a session timed right behind another would share the cores with them.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ TASKS = Path("/proc/self/task")
 """A folder for each thread of this process, on Linux."""
 
 LONGEST_S = 0.1
-"""Of a wait: on a busy machine those 36 ms take longer, and some threads may never sleep."""
+"""Of a wait: on a busy machine threads look for work longer, and some may never sleep."""
 
 POLL_S = 0.002
 
@@ -40,8 +39,8 @@ def wait_for_sleep(tasks: Path = TASKS) -> None:
 def are_others_running(tasks: Path = TASKS) -> bool:
     """Whether a thread of this process other than the caller's is on a core, or waits for one.
 
-    A turn asks once or twice, and a search has a hundred: by the calls of the system it takes 0.08 ms for ten
-    threads, through paths and decoded text 0.29.
+    A turn asks once or twice, and a search has a hundred turns: so by the calls of the system, without paths
+    and decoded text.
     """
     if not tasks.is_dir():
         return False

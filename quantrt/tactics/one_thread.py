@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Small models that one thread runs faster than all: others take longer to be woken than they compute.
 
-ResNet-8 in int8, one image on an AMD EPYC of 2 cores, OpenVINO 2026.4: 0.071 ms on one thread, 0.077 on two;
-in FP32, which computes more, 0.14 and 0.11. So each candidate in codes is asked, for the shapes that are
-timed alone: of other shapes nothing is known, and all threads run them.
+Codes compute in less time than floats, so each candidate in codes is asked, for the shapes that are timed
+alone: of other shapes nothing is known, and all threads run them.
 """
 
 from __future__ import annotations
@@ -28,11 +27,10 @@ if TYPE_CHECKING:
 __all__ = ["FAR_RATIO", "MOST_MS", "OwnThreads"]
 
 MOST_MS = 0.25
-"""Of a run on all threads: in what takes longer they are worth waking. ResNet-56 in int8 takes 0.42 ms on two
-threads and 0.47 on one."""
+"""Of a run on all threads: in what takes longer they are worth waking."""
 
 FAR_RATIO = 1.25
-"""Of the time of another: what takes longer on all threads does not win by one. ResNet-8 gains 8 %."""
+"""Of the time of another: what takes longer on all threads does not win by one."""
 
 ONE_THREAD = {"INFERENCE_NUM_THREADS": 1}
 

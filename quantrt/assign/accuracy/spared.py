@@ -7,8 +7,7 @@ another score, for there the float model may have less; elsewhere 1 is taken for
 
     drop <= (F - C) / F,   F = mean score of the float model, or 1;   C = mean score of the candidate
 
-That is a bound on all of the samples, and no estimate. Of four networks of CIFAR-10 and NNCF's 8 bits, the
-float model had to run on 20 to 41 % of 2,000 pictures, for drops of -2.1 to 0.8 %.
+That is a bound on all of the samples, and no estimate.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Weights rounded to float16 by torch, which uses the processor's own conversion.
 
-numpy's takes three to ten times as long on a core (1280 x 5120 numbers: 10.8 ms and 1.0; moved to rows of the
-other axis as well: 21 ms and 6.7), and a build for a GPU rounds all weights of a model.
+numpy's takes several times as long on a core, and a build for a GPU rounds all weights of a model.
 """
 
 from __future__ import annotations
