@@ -6,10 +6,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from quantrt.calibrate.dataset import open_dataset
 from quantrt.config import CalibrationConfig, QuantizeConfig
 from quantrt.quantize.algorithms.ada_round import DAMPING, round_adaptively, round_codes, round_groups
 from quantrt.quantize.algorithms.group_rounding import QMAX, QMIN, round_nearest
-from quantrt.quantize.fit.fit import ROUNDED, fit, observe_reference
+from quantrt.quantize.fit.fit import ROUNDED, fit, observe_reference, sample_reference
 from quantrt.quantize.qdq.write import write
 from quantrt.quantize.quantize import with_weights
 from quantrt.quantize.targets import OPENVINO, ORT
@@ -172,6 +173,19 @@ def test_it_is_judged_on_samples_that_it_did_not_see(is_correlated: bool, rng):
         model, stats, ORT, observe_reference(model, batches, config), config=config, calibration=options
     )
     assert made.method == ("minmax" + ROUNDED if is_correlated else "minmax")
+
+
+@pytest.mark.parametrize("is_correlated", [True, False])
+def test_where_neighbours_are_alike_further_samples_tell(is_correlated: bool, rng):
+    """Sentences come in pairs that say the same: half of them is right of the other half, of no others."""
+    rows = correlated(192, 64) if is_correlated else rng.normal(size=(192, 64)).astype(np.float32)
+    model, inputs = wide_net(), {"x": np.concatenate([np.repeat(rows[:64:2], 2, axis=0), rows[64:]])}
+    config = QuantizeConfig(adaptive_rounding=True, equalization=False)
+    stats, options = observe(model, (ORT,), inputs), CalibrationConfig(method="minmax")
+    reference = sample_reference(model, open_dataset(inputs, model.inputs), config, options)
+    made = fit(model, stats, ORT, reference, config=config, calibration=options)
+    assert made.method == ("minmax" + ROUNDED if is_correlated else "minmax")
+    assert made.noise_ratios["minmax" + ROUNDED] < 0.95 * made.noise_ratios["minmax"], "of the first samples"
 
 
 def test_without_samples_it_is_told_that_codes_are_the_nearest():
