@@ -192,7 +192,7 @@ def _fresh(candidate: Candidate, names: Sequence[str]) -> Executor | ExecutorCon
     if candidate.spec.library == "cuda":
         return candidate.executor.create_context()
     if candidate.spec.library == "openvino":
-        from quantrt.runtime.openvino_guarded import GuardedOpenVino  # heavy
+        from quantrt.runtime.openvino.guarded import GuardedOpenVino  # heavy
 
         return GuardedOpenVino(candidate.model, candidate.options, output_names=names, own_shapes=0)
     return open_executor(candidate.model, candidate.options, output_names=names)

@@ -162,12 +162,12 @@ def open_executor(
     """
     check_library(model.library)
     if model.library == "onnxruntime":
-        from quantrt.runtime.onnxruntime_executor import OnnxRuntimeExecutor
+        from quantrt.runtime.onnxruntime.executor import OnnxRuntimeExecutor
 
         return OnnxRuntimeExecutor(model, options, output_names=output_names)
     if model.library == "cuda":
         return _open_cuda(model, output_names)
-    from quantrt.runtime.openvino_guarded import GuardedOpenVino
+    from quantrt.runtime.openvino.guarded import GuardedOpenVino
 
     return GuardedOpenVino(model, options, output_names=output_names)
 

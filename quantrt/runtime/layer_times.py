@@ -26,8 +26,8 @@ from quantrt.runtime.unique_names import unique_names
 if TYPE_CHECKING:
     import onnx
 
-    from quantrt.runtime.onnxruntime_watch import NodeEvent, WatchedRun
-    from quantrt.runtime.openvino_watch import WatchedOpenVino
+    from quantrt.runtime.onnxruntime.watch import NodeEvent, WatchedRun
+    from quantrt.runtime.openvino.watch import WatchedOpenVino
 
 __all__ = [
     "LayerTimes",
@@ -123,8 +123,8 @@ def open_watched(plan: Plan, beside: Executor | None = None) -> Iterator[Watched
     Args:
         beside: an open executor of the same model, whose compiled models are watched then.
     """
-    from quantrt.runtime.openvino_executor import OpenVinoExecutor  # openvino is optional
-    from quantrt.runtime.openvino_watch import WatchedOpenVino
+    from quantrt.runtime.openvino.executor import OpenVinoExecutor  # openvino is optional
+    from quantrt.runtime.openvino.watch import WatchedOpenVino
 
     executor = WatchedOpenVino(
         plan.model,
@@ -162,7 +162,7 @@ def time_with_graph(
     plan: Plan, inputs: Mapping[str, np.ndarray], *, runs: int, warmup_runs: int
 ) -> tuple[onnx.ModelProto, list[NodeEvent], LayerTimes]:
     """As `time_plan` of what is for ONNX Runtime, with the graph that it made, and nodes of the first run."""
-    from quantrt.runtime.onnxruntime_watch import watch_with_graph  # onnxruntime is optional
+    from quantrt.runtime.onnxruntime.watch import watch_with_graph  # onnxruntime is optional
 
     _check_runs(runs, warmup_runs)
     given = InputCheck(plan.inputs).check(inputs)
@@ -173,7 +173,7 @@ def time_with_graph(
 def _time_onnxruntime(
     plan: Plan, inputs: Mapping[str, np.ndarray], runs: int, warmup_runs: int
 ) -> LayerTimes:
-    from quantrt.runtime.onnxruntime_watch import watch_onnxruntime  # onnxruntime is optional
+    from quantrt.runtime.onnxruntime.watch import watch_onnxruntime  # onnxruntime is optional
 
     return _onnxruntime_times(
         watch_onnxruntime(plan.model, plan.options, inputs, runs=runs, warmup_runs=warmup_runs)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from quantrt.tactics.candidate import Candidate, Spec
 
 if TYPE_CHECKING:
-    from quantrt.runtime.openvino_executor import OpenVinoExecutor
+    from quantrt.runtime.openvino.executor import OpenVinoExecutor
 
 __all__ = ["codes_beside_fp32", "why_left_out"]
 
@@ -52,7 +52,7 @@ def why_left_out(spec: Spec, opened: Mapping[str, Candidate]) -> str | None:
     name = codes_beside_fp32(spec)
     if spec.library != "openvino" or not spec.has_codes or spec.name == name or name not in opened:
         return None
-    from quantrt.runtime.openvino_executor import OpenVinoExecutor  # heavy
+    from quantrt.runtime.openvino.executor import OpenVinoExecutor  # heavy
 
     executor = opened[name].executor
     ratio = _float_ratio(executor) if isinstance(executor, OpenVinoExecutor) else None
@@ -63,7 +63,7 @@ def why_left_out(spec: Spec, opened: Mapping[str, Candidate]) -> str | None:
 
 def _float_ratio(executor: OpenVinoExecutor) -> float | None:
     """The part of the elements that layers read which floats read; None where that tells no time."""
-    from quantrt.runtime.openvino_watch import constant_names, layer_type
+    from quantrt.runtime.openvino.watch import constant_names, layer_type
 
     shapes = next(iter(executor.compiled_shapes), None)
     if shapes is None:
@@ -86,6 +86,6 @@ def _float_ratio(executor: OpenVinoExecutor) -> float | None:
 
 def _is_in_codes(node: Any) -> bool:
     """Whether a layer computes in codes, whatever it makes."""
-    from quantrt.runtime.openvino_watch import text_of
+    from quantrt.runtime.openvino.watch import text_of
 
     return text_of(node, "primitiveType").endswith("_I8") or text_of(node, "runtimePrecision") in CODES

@@ -21,7 +21,7 @@ from quantrt.tactics.same_bits import have_same_bits
 from quantrt.threads import usable_cores
 
 if TYPE_CHECKING:
-    from quantrt.runtime.openvino_executor import Shapes
+    from quantrt.runtime.openvino.executor import Shapes
     from quantrt.tactics.candidate import Candidate
 
 __all__ = ["FAR_RATIO", "MOST_MS", "OwnThreads"]
@@ -96,7 +96,7 @@ def _runs_alone(executor: Executor, shapes: Shapes, inputs: Mapping[str, np.ndar
     What was timed goes on to be used where it computes the same, bit for bit: to compile once more takes
     most of what such a candidate takes to open. It is an engine's file that is compiled for one thread.
     """
-    from quantrt.runtime.openvino_executor import OpenVinoExecutor  # heavy
+    from quantrt.runtime.openvino.executor import OpenVinoExecutor  # heavy
 
     variant = executor.again(shapes, ONE_THREAD) if isinstance(executor, OpenVinoExecutor) else None
     if not isinstance(executor, OpenVinoExecutor) or variant is None:

@@ -56,7 +56,7 @@ def _opened(candidate: Candidate, names: Sequence[str], inputs: Arrays) -> Execu
     """The same model for one thread per run; None where there is nothing of the kind."""
     try:
         if candidate.spec.library == "onnxruntime":
-            from quantrt.runtime.onnxruntime_executor import OnnxRuntimeExecutor  # heavy
+            from quantrt.runtime.onnxruntime.executor import OnnxRuntimeExecutor  # heavy
 
             options = replace(candidate.options, hint="throughput")
             return OnnxRuntimeExecutor(candidate.model, options, output_names=names)

@@ -34,8 +34,8 @@ from quantrt.quantize.qdq.write import write
 from quantrt.quantize.targets import TARGETS
 from quantrt.quantize.targets.onnxruntime import ORT
 from quantrt.runtime.engine import Engine, load
-from quantrt.runtime.onnxruntime_executor import OnnxRuntimeExecutor
-from quantrt.runtime.openvino_executor import OpenVinoExecutor
+from quantrt.runtime.onnxruntime.executor import OnnxRuntimeExecutor
+from quantrt.runtime.openvino.executor import OpenVinoExecutor
 from quantrt.tactics import candidates as candidates_module
 from quantrt.tactics.timing import Latency
 from tests.nets import net, observe, quantized, resnet, run_ort, samples, weights

@@ -12,9 +12,9 @@ from quantrt.config import AssignConfig, BenchConfig, Budget, BuildConfig, Calib
 from quantrt.device import describe_device, has_bf16
 from quantrt.errors import DeviceError
 from quantrt.plan.plan import ExecOptions
-from quantrt.runtime import openvino_executor
 from quantrt.runtime.engine import Engine, load
 from quantrt.runtime.executor import open_executor
+from quantrt.runtime.openvino import executor as openvino_executor
 from quantrt.tactics.timing import Latency
 from tests.nets import resnet, samples
 

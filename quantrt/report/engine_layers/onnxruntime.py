@@ -29,7 +29,7 @@ from quantrt.report.engine_layers.layer import (
     size_bytes,
 )
 from quantrt.report.engine_layers.nodes import PlanNodes, default_shapes, nodes_by_layer
-from quantrt.runtime.onnxruntime_watch import NodeEvent, optimized_graph, stable_name, watch_with_graph
+from quantrt.runtime.onnxruntime.watch import NodeEvent, optimized_graph, stable_name, watch_with_graph
 from quantrt.runtime.unique_names import unique_names
 
 __all__ = ["layers_ran", "onnxruntime_layers"]

@@ -21,7 +21,7 @@ from quantrt.report.engine_layers.layer import (
 )
 from quantrt.report.engine_layers.nodes import PlanNodes, default_shapes, nodes_by_layer
 from quantrt.runtime.layer_times import open_watched
-from quantrt.runtime.openvino_watch import WatchedOpenVino, constant_names, layer_type, layers_of, text_of
+from quantrt.runtime.openvino.watch import WatchedOpenVino, constant_names, layer_type, layers_of, text_of
 
 __all__ = ["layers_compiled", "openvino_layers"]
 

@@ -84,7 +84,7 @@ def _longest_layer_us(
     lowered = _lowered(library, model)
     if library == "openvino":
         return min(_mean_us(lowered, options, inputs) for _ in range(REPEATS))
-    from quantrt.runtime.onnxruntime_watch import watch_onnxruntime  # onnxruntime is optional
+    from quantrt.runtime.onnxruntime.watch import watch_onnxruntime  # onnxruntime is optional
 
     found = watch_onnxruntime(lowered, options, inputs, runs=RUNS, warmup_runs=1)
     return 1e3 * min(max(event.time_ms for event in events) for _, events in found)
@@ -92,7 +92,7 @@ def _longest_layer_us(
 
 def _mean_us(model: LibraryModel, options: ExecOptions, inputs: Mapping[str, np.ndarray]) -> float:
     """Of the layer that takes longest, in OpenVINO, which tells means over runs alone."""
-    from quantrt.runtime.openvino_watch import WatchedOpenVino  # openvino is optional
+    from quantrt.runtime.openvino.watch import WatchedOpenVino  # openvino is optional
 
     executor = WatchedOpenVino(model, options)
     try:

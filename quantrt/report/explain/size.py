@@ -186,7 +186,7 @@ def _onnxruntime_parts(plan: Plan) -> Iterator[Part]:
 
 
 def _openvino_parts(plan: Plan) -> Iterator[Part]:
-    from quantrt.runtime.openvino_watch import WatchedOpenVino  # openvino is optional
+    from quantrt.runtime.openvino.watch import WatchedOpenVino  # openvino is optional
 
     executor = WatchedOpenVino(plan.model, plan.options)
     try:

@@ -13,7 +13,7 @@ import pytest
 from quantrt.errors import DataError, DeviceError, InternalError, ModelError, UsageError
 from quantrt.plan.plan import ExecOptions, LibraryModel
 from quantrt.runtime.executor import check_library, open_executor
-from quantrt.runtime.openvino_executor import OWN_SHAPES
+from quantrt.runtime.openvino.executor import OWN_SHAPES
 from tests.plans import LIBRARIES, LINEAR, linear_weight, make_model
 
 THREADS, RUNS = 8, 50

@@ -20,10 +20,10 @@ from quantrt.plan.plan import ExecOptions
 from quantrt.quantize.fit.fit import Fitted
 from quantrt.quantize.qdq.write import write
 from quantrt.quantize.targets.openvino import OPENVINO
-from quantrt.runtime import first_run
-from quantrt.runtime.first_run import answer, how_it_crashes
-from quantrt.runtime.openvino_executor import OpenVinoExecutor
-from quantrt.runtime.openvino_guarded import GuardedOpenVino, may_crash
+from quantrt.runtime.openvino import first_run
+from quantrt.runtime.openvino.executor import OpenVinoExecutor
+from quantrt.runtime.openvino.first_run import answer, how_it_crashes
+from quantrt.runtime.openvino.guarded import GuardedOpenVino, may_crash
 from quantrt.tactics.candidates import Candidate, Opener, Rejected, Spec
 from tests.nets import net, quantized, resnet, samples, weights
 

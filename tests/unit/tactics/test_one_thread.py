@@ -12,7 +12,7 @@ import pytest
 from quantrt.plan.lower import lower_to_onnxruntime, lower_to_openvino
 from quantrt.plan.plan import ExecOptions
 from quantrt.runtime.executor import open_executor
-from quantrt.runtime.onnxruntime_executor import OnnxRuntimeExecutor
+from quantrt.runtime.onnxruntime.executor import OnnxRuntimeExecutor
 from quantrt.tactics import one_thread
 from quantrt.tactics.candidate import Candidate, Spec
 from quantrt.tactics.one_thread import FAR_RATIO, MOST_MS, OwnThreads

@@ -19,7 +19,7 @@ from quantrt.plan.lower import lower_to_onnxruntime
 from quantrt.plan.plan import ExecOptions
 from quantrt.quantize.qdq.write import write
 from quantrt.quantize.targets.onnxruntime import ORT
-from quantrt.runtime.onnxruntime_executor import OnnxRuntimeExecutor
+from quantrt.runtime.onnxruntime.executor import OnnxRuntimeExecutor
 from tests.nets import quantized, resnet, samples
 
 TOP1 = find_metric("top1", has_labels=True)

@@ -12,7 +12,7 @@ from quantrt.plan.lower import lower_to_onnxruntime
 from quantrt.plan.onnxruntime.gelus import join_gelus
 from quantrt.plan.plan import ExecOptions, Layer
 from quantrt.report.engine_layers.of_engine import engine_layers
-from quantrt.runtime.onnxruntime_watch import optimized_graph
+from quantrt.runtime.onnxruntime.watch import optimized_graph
 from tests.nets import edited, leaves_alone, run_ort
 from tests.plans import make_graph, make_plan
 

@@ -13,7 +13,7 @@ from quantrt.plan.plan import ExecOptions
 from quantrt.quantize.qdq.write import write
 from quantrt.quantize.targets.onnxruntime import ORT
 from quantrt.runtime.executor import open_executor
-from quantrt.runtime.onnxruntime_watch import optimized_graph
+from quantrt.runtime.onnxruntime.watch import optimized_graph
 from tests.nets import edited, leaves_alone, net, quantized, run_ort, samples, weights
 
 SHAPES = {"w1": (24, 32), "b1": (32,), "w2": (8, 32), "b2": (8,), "w3": (8, 16), "w4": (16, 8), "b4": (8,)}

@@ -10,7 +10,7 @@ from quantrt.ir.edit import add_constant, constant_of
 from quantrt.plan.lower import lower_to_onnxruntime
 from quantrt.plan.onnxruntime.stored_weights import spell_stored_weights
 from quantrt.plan.plan import ExecOptions
-from quantrt.runtime.onnxruntime_watch import optimized_graph
+from quantrt.runtime.onnxruntime.watch import optimized_graph
 from tests.nets import edited, leaves_alone, net, run_ort
 
 SHAPE = (8, 4, 3, 3)

@@ -10,7 +10,7 @@ from quantrt.plan import lower
 from quantrt.plan.lower import lower_to_openvino
 from quantrt.plan.openvino.shapes import fold_shapes
 from quantrt.plan.plan import ExecOptions
-from quantrt.runtime.openvino_executor import OpenVinoExecutor
+from quantrt.runtime.openvino.executor import OpenVinoExecutor
 from tests.nets import resnet, samples
 
 

@@ -18,7 +18,7 @@ from quantrt.quantize.targets.onnxruntime import ORT
 from quantrt.reference.metrics import sqnr_db
 from quantrt.report.engine_layers.of_engine import engine_layers
 from quantrt.report.engine_layers.timed import candidate_plan
-from quantrt.runtime.onnxruntime_watch import optimized_graph
+from quantrt.runtime.onnxruntime.watch import optimized_graph
 from quantrt.tactics.candidates import Candidate, Opener, Spec
 from tests.nets import net, observe, ort_kernels, quantized, resnet, run_ort, samples, weights
 

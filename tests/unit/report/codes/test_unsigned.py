@@ -16,7 +16,7 @@ from quantrt.plan.plan import ExecOptions, LibraryModel
 from quantrt.report.codes.compare_codes import compare_codes
 from quantrt.report.codes.unsigned import X86, unsigned_codes
 from quantrt.report.subject import open_subject
-from quantrt.runtime.onnxruntime_watch import optimized_graph
+from quantrt.runtime.onnxruntime.watch import optimized_graph
 from tests.nets import samples
 from tests.plans import make_model
 

@@ -13,8 +13,9 @@ from quantrt.report.engine_layers.of_engine import EngineLayer, engine_layers
 from quantrt.report.engine_layers.openvino import openvino_layers
 from quantrt.report.engine_layers.timed import candidate_plan, timed_engine
 from quantrt.report.engine_layers.watched import WatchedLayers
-from quantrt.runtime import onnxruntime_watch, openvino_watch
 from quantrt.runtime.layer_times import LayerTimes
+from quantrt.runtime.onnxruntime import watch as onnxruntime_watch
+from quantrt.runtime.openvino import watch as openvino_watch
 from quantrt.tactics.candidates import Candidate, Spec
 from tests.nets import net
 

@@ -7,7 +7,7 @@ import pytest
 
 from quantrt.plan.plan import ExecOptions
 from quantrt.report.explain import cpu_peaks
-from quantrt.runtime.openvino_watch import WatchedOpenVino
+from quantrt.runtime.openvino.watch import WatchedOpenVino
 
 
 def test_layers_shorter_than_the_counters_still_have_a_rate(monkeypatch: pytest.MonkeyPatch):

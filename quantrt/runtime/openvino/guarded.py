@@ -16,14 +16,14 @@ import openvino
 
 from quantrt.errors import ModelError
 from quantrt.plan.plan import ExecOptions, LibraryModel
-from quantrt.runtime.first_run import how_it_crashes
-from quantrt.runtime.openvino_executor import (
+from quantrt.runtime.openvino.executor import (
     OWN_SHAPES,
     CompiledVariant,
     OpenVinoExecutor,
     Shapes,
     shapes_text,
 )
+from quantrt.runtime.openvino.first_run import how_it_crashes
 
 __all__ = ["GuardedOpenVino", "may_crash"]
 

@@ -5,7 +5,7 @@ import numpy as np
 import openvino
 from openvino import opset13 as op
 
-from quantrt.runtime.openvino_watch import stable_names
+from quantrt.runtime.openvino.watch import stable_names
 
 
 def source(name: str) -> openvino.Model:

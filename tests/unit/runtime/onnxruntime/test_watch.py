@@ -3,7 +3,7 @@
 
 import pytest
 
-from quantrt.runtime.onnxruntime_watch import stable_name
+from quantrt.runtime.onnxruntime.watch import stable_name
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ import onnxruntime
 from quantrt.errors import InternalError
 from quantrt.ir.scratch import scratch_folder
 from quantrt.plan.plan import ExecOptions, LibraryModel
-from quantrt.runtime.onnxruntime_executor import OnnxRuntimeExecutor
+from quantrt.runtime.onnxruntime.executor import OnnxRuntimeExecutor
 
 __all__ = [
     "NodeEvent",

@@ -32,9 +32,9 @@ from quantrt.ir.no_memory import check_memory
 from quantrt.ir.tensor_spec import Dim, TensorSpec
 from quantrt.plan.plan import ExecOptions, LibraryModel
 from quantrt.runtime.error_text import library_reason
-from quantrt.runtime.openvino_joined import HAS_CODES, WITHOUT_JOINED, joins_products
-from quantrt.runtime.openvino_lanes import OpenVinoLanes
-from quantrt.runtime.openvino_tensor import shared_tensor
+from quantrt.runtime.openvino.joined import HAS_CODES, WITHOUT_JOINED, joins_products
+from quantrt.runtime.openvino.lanes import OpenVinoLanes
+from quantrt.runtime.openvino.tensor import shared_tensor
 from quantrt.runtime.request_pool import RequestPool
 from quantrt.threads import bounded_threads, usable_cores
 

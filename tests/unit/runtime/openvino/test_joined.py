@@ -9,8 +9,8 @@ from quantrt.plan.lower import lower_to_openvino
 from quantrt.plan.plan import ExecOptions
 from quantrt.quantize.qdq.write import write
 from quantrt.quantize.targets.openvino import OPENVINO
-from quantrt.runtime.openvino_executor import OpenVinoExecutor
-from quantrt.runtime.openvino_joined import HAS_CODES, joins_products
+from quantrt.runtime.openvino.executor import OpenVinoExecutor
+from quantrt.runtime.openvino.joined import HAS_CODES, joins_products
 from tests.nets import net, quantized, run_ort, samples, weights
 
 CHAIN = """net (float[N,16] x) => (float[N,6] y) {

@@ -13,9 +13,9 @@ from quantrt.plan.plan import ExecOptions
 from quantrt.quantize.qdq.write import write
 from quantrt.quantize.targets.onnxruntime import ORT
 from quantrt.quantize.targets.openvino import OPENVINO
-from quantrt.runtime.onnxruntime_executor import OnnxRuntimeExecutor
-from quantrt.runtime.openvino_executor import OpenVinoExecutor
-from quantrt.runtime.openvino_watch import WatchedOpenVino, layers_of
+from quantrt.runtime.onnxruntime.executor import OnnxRuntimeExecutor
+from quantrt.runtime.openvino.executor import OpenVinoExecutor
+from quantrt.runtime.openvino.watch import WatchedOpenVino, layers_of
 from tests.nets import quantized, resnet, samples
 
 

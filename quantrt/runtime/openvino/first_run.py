@@ -17,12 +17,12 @@ import numpy as np
 from quantrt.ir.array_file import write_arrays
 from quantrt.ir.scratch import scratch_folder
 from quantrt.plan.plan import ExecOptions, LibraryModel
-from quantrt.runtime.openvino_executor import OpenVinoExecutor
+from quantrt.runtime.openvino.executor import OpenVinoExecutor
 from quantrt.worker_process import CRASHED, WorkerProcess, answer_requests
 
 __all__ = ["WORKER", "answer", "how_it_crashes"]
 
-WORKER = "quantrt.runtime.first_run"
+WORKER = "quantrt.runtime.openvino.first_run"
 
 GRAPH, WEIGHTS = "graph", "weights.npz"
 """Files of a request's folder; arrays are numbered in the order of their names in the request."""

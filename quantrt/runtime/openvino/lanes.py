@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from quantrt.runtime.openvino_executor import CompiledVariant, OpenVinoExecutor, Shapes
+    from quantrt.runtime.openvino.executor import CompiledVariant, OpenVinoExecutor, Shapes
 
 __all__ = ["OpenVinoLanes"]
 
