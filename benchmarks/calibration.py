@@ -131,7 +131,7 @@ def _run_job(model: Path, job: str, name: str | None) -> dict[str, Any]:
 def _quantrt(path: Path, feeds: Feeds) -> dict[str, Any]:
     from quantrt.calibrate.collect import collect
     from quantrt.calibrate.dataset import open_dataset
-    from quantrt.calibrate.ranges import Grid, choose_range
+    from quantrt.calibrate.ranges.ranges import Grid, choose_range
     from quantrt.config import CalibrationConfig, QuantizeConfig
     from quantrt.model.load import load_model
     from quantrt.quantize.quantize import observed_values

@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 
 from quantrt.assign.choose_candidate import choose_candidate
+from quantrt.calibrate.caches.trt_cache import TrtCache
 from quantrt.calibrate.dataset import Dataset
 from quantrt.calibrate.stats import Stats
-from quantrt.calibrate.trt_cache import TrtCache
 from quantrt.checks import make_checker, make_size_checker
 from quantrt.config import Budget, BuildConfig
 from quantrt.constrain.constraints import Constraints, keep_rules

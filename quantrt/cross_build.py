@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any
 
 from quantrt.assign.choose import choose_untimed
 from quantrt.build import OnEvent, constrained, make_plan
+from quantrt.calibrate.caches.trt_cache import TrtCache
 from quantrt.calibrate.stats import Stats
-from quantrt.calibrate.trt_cache import TrtCache
 from quantrt.checks import make_checker
 from quantrt.config import BuildConfig, CudaConfig
 from quantrt.device import describe_device

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from quantrt.calibrate.caches.trt_cache import TrtCache, read_cache
 from quantrt.calibrate.collect import collect
 from quantrt.calibrate.dataset import Dataset
 from quantrt.calibrate.given import Given
 from quantrt.calibrate.stats import Stats
-from quantrt.calibrate.trt_cache import TrtCache, read_cache
 from quantrt.calibrate.unlike import without_unlike
 from quantrt.calibrate.usual_sizes import made_up_data
 from quantrt.config import BuildConfig, QuantizeConfig

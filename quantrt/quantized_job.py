@@ -15,9 +15,9 @@ from quantrt.assign.accuracy.checked import Checked
 from quantrt.assign.accuracy.metric import Metric
 from quantrt.assign.choose import Choice
 from quantrt.bind import bind_floats, bind_stored, laid_out_data, laid_out_stats, lay_out, read_edges
+from quantrt.calibrate.caches.trt_cache import TrtCache
 from quantrt.calibrate.dataset import Dataset, open_dataset
 from quantrt.calibrate.stats import Stats
-from quantrt.calibrate.trt_cache import TrtCache
 from quantrt.calibrate.usual_sizes import made_up_data
 from quantrt.checks import tried_metric
 from quantrt.config import BuildConfig

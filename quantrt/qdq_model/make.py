@@ -11,10 +11,10 @@ from typing import Any
 
 import onnx_ir as ir
 
+from quantrt.calibrate.caches.trt_cache import TrtCache, read_cache
 from quantrt.calibrate.collect import collect
 from quantrt.calibrate.dataset import Dataset
 from quantrt.calibrate.stats import Stats
-from quantrt.calibrate.trt_cache import TrtCache, read_cache
 from quantrt.calibrate.unlike import without_unlike
 from quantrt.calibrate.usual_sizes import made_up_data
 from quantrt.checks import tried_metric

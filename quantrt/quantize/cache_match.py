@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from quantrt.calibrate.caches.trt_cache import TrtCache
 from quantrt.calibrate.given import Given, share_scales
 from quantrt.calibrate.stats import Stats
-from quantrt.calibrate.trt_cache import TrtCache
 from quantrt.config import QuantizeConfig
 from quantrt.errors import DataError, UsageError, close_match
 from quantrt.model.absent import tensors_of

@@ -6,12 +6,12 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from quantrt.calibrate.cache_origin import Origin, scales_hash
+from quantrt.calibrate.caches.origin import Origin, scales_hash
+from quantrt.calibrate.caches.trt_cache import DEFAULT_HEADER, TrtCache
 from quantrt.calibrate.given import share_scales
-from quantrt.calibrate.grid import Grid as RangeGrid
-from quantrt.calibrate.ranges import choose_range
+from quantrt.calibrate.ranges.grid import Grid as RangeGrid
+from quantrt.calibrate.ranges.ranges import choose_range
 from quantrt.calibrate.stats import Stats, TensorStats
-from quantrt.calibrate.trt_cache import DEFAULT_HEADER, TrtCache
 from quantrt.config import CalibrationConfig
 from quantrt.model.model import Model
 from quantrt.quantize.scales.qparams import choose_qparams

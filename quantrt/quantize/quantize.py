@@ -12,8 +12,8 @@ import numpy as np
 import onnx_ir as ir
 
 from quantrt.calibrate.given import Given
-from quantrt.calibrate.grid import Grid as RangeGrid
-from quantrt.calibrate.ranges import choose_range
+from quantrt.calibrate.ranges.grid import Grid as RangeGrid
+from quantrt.calibrate.ranges.ranges import choose_range
 from quantrt.calibrate.stats import Stats, TensorStats
 from quantrt.config import CalibrationConfig, QuantizeConfig
 from quantrt.errors import DataError, ModelError

@@ -7,7 +7,7 @@ import numpy as np
 import onnx
 import pytest
 
-from quantrt.calibrate.trt_cache import DEFAULT_HEADER
+from quantrt.calibrate.caches.trt_cache import DEFAULT_HEADER
 
 FAST = ("--warmup", "0.01", "--duration", "0.05", "--max-duration", "0.1", "--min-runs", "3")
 BUILD = ("build", "model.onnx", "--int8", "--library", "onnxruntime", *FAST)

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from quantrt.build import build
-from quantrt.calibrate.trt_cache import write_cache
+from quantrt.calibrate.caches.trt_cache import write_cache
 from quantrt.config import (
     AssignConfig,
     BenchConfig,

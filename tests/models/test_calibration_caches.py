@@ -12,7 +12,7 @@ import onnx
 import onnxruntime
 import pytest
 
-from quantrt.calibrate.trt_cache import TrtCache, cache_text, parse_cache, read_cache
+from quantrt.calibrate.caches.trt_cache import TrtCache, cache_text, parse_cache, read_cache
 from quantrt.config import CalibrationConfig, QuantizeConfig
 from quantrt.errors import DataError
 from quantrt.model.for_gpu import for_gpu

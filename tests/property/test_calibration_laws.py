@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from quantrt.calibrate.collect import collect
 from quantrt.calibrate.dataset import open_dataset
 from quantrt.calibrate.histogram import Histogram
-from quantrt.calibrate.ranges import Grid, choose_range
+from quantrt.calibrate.ranges.ranges import Grid, choose_range
 from quantrt.calibrate.stats import Stats, TensorStats
 from quantrt.config import RANGE_METHODS, CalibrationConfig
 from quantrt.model.load import load_model

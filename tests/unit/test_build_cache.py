@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from quantrt.build import Event, build
+from quantrt.calibrate.caches.trt_cache import TrtCache, read_cache, write_cache
 from quantrt.calibrate.collect import collect
-from quantrt.calibrate.trt_cache import TrtCache, read_cache, write_cache
 from quantrt.config import BenchConfig, BuildConfig, CalibrationConfig, CudaConfig, DeviceConfig
 from quantrt.cross_build import cross_build
 from quantrt.device import describe_device

@@ -14,8 +14,8 @@ from typing import IO
 import numpy as np
 import numpy.typing as npt
 
-from quantrt.calibrate.labels import read_labels
 from quantrt.calibrate.readers.functions import failure_text
+from quantrt.calibrate.readers.labels import read_labels
 from quantrt.calibrate.records import Array, Record, Source
 from quantrt.errors import DataError, QuantRtError
 from quantrt.ir.tensor_spec import TensorSpec

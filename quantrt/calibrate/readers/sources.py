@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from quantrt.calibrate.preprocess import parse_preprocess
 from quantrt.calibrate.readers.columns import (
     ArrayColumn,
     Column,
@@ -22,6 +21,7 @@ from quantrt.calibrate.readers.columns import (
 )
 from quantrt.calibrate.readers.functions import Loader, find_function
 from quantrt.calibrate.readers.images import folder_images, image_source, preprocessed, zip_images
+from quantrt.calibrate.readers.preprocess import parse_preprocess
 from quantrt.calibrate.records import Array, Layout, Record, Source
 from quantrt.errors import DataError, UsageError
 from quantrt.ir.missing_file import nearest_file

@@ -191,7 +191,7 @@ def _build(args: argparse.Namespace, config: BuildConfig) -> Plan:
 
 def _open_data(args: argparse.Namespace, model: Model) -> dict[str, Any]:
     """Calibration and validation data and ranges, as keyword arguments of a build."""
-    from quantrt.calibrate.trt_cache import read_cache
+    from quantrt.calibrate.caches.trt_cache import read_cache
 
     stats = read_stats(args.ranges, model) if args.ranges else None
     cache = read_cache(args.calib_cache) if args.calib_cache else None

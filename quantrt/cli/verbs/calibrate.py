@@ -159,7 +159,7 @@ def _write_ranges(args: argparse.Namespace, config: CalibrationConfig) -> Result
 
 
 def _write_cache(args: argparse.Namespace, config: CalibrationConfig) -> Result:
-    from quantrt.calibrate.trt_cache import DEFAULT_HEADER, check_header, read_cache, write_cache
+    from quantrt.calibrate.caches.trt_cache import DEFAULT_HEADER, check_header, read_cache, write_cache
     from quantrt.model.load import load_model
     from quantrt.quantize.make_cache import float_activations, make_cache
     from quantrt.report.ranges.cache import describe_cache, show_cache

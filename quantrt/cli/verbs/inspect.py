@@ -95,7 +95,7 @@ def _inspect_ranges(path: Path, args: argparse.Namespace) -> Result:
 
 
 def _inspect_cache(path: Path, args: argparse.Namespace) -> Result:
-    from quantrt.calibrate.trt_cache import read_cache
+    from quantrt.calibrate.caches.trt_cache import read_cache
     from quantrt.report.built.work_shares import work_shares
     from quantrt.report.ranges.cache import describe_cache, show_cache
 

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from quantrt.calibrate.grid import Bins, Grid
-from quantrt.calibrate.ranges import range_noise_ratio
+from quantrt.calibrate.ranges.grid import Bins, Grid
+from quantrt.calibrate.ranges.ranges import range_noise_ratio
 from quantrt.calibrate.stats import TensorStats
 from quantrt.quantize.scales.qparams import QParams
 

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from quantrt.calibrate.trt_cache import SYMMETRIC_MAX, TrtCache
+from quantrt.calibrate.caches.trt_cache import SYMMETRIC_MAX, TrtCache
 from quantrt.quantize.cache_match import CacheMatch
 from quantrt.report.quantities import bytes_text, ms_text
 from quantrt.report.tables import facts, heading, show, table

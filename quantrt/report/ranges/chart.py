@@ -9,7 +9,7 @@ from xml.sax.saxutils import escape
 
 import numpy as np
 
-from quantrt.calibrate.ranges import choose_range
+from quantrt.calibrate.ranges.ranges import choose_range
 from quantrt.calibrate.stats import Stats, TensorStats
 from quantrt.config import CalibrationConfig
 from quantrt.report.ranges.bins import counts_below

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from quantrt.calibrate.ranges import choose_range, range_noise_ratio
+from quantrt.calibrate.ranges.ranges import choose_range, range_noise_ratio
 from quantrt.calibrate.stats import Stats, TensorStats
 from quantrt.config import CalibrationConfig
 from quantrt.errors import DataError

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from quantrt.calibrate.ranges import Grid, choose_range
+from quantrt.calibrate.ranges.ranges import Grid, choose_range
 from quantrt.calibrate.stats import Stats
 from quantrt.config import CalibrationConfig
 from quantrt.report.quantities import bytes_text, count_text, error_text

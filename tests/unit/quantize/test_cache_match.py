@@ -6,8 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from quantrt.calibrate.cache_origin import Origin, scales_hash
-from quantrt.calibrate.trt_cache import TrtCache
+from quantrt.calibrate.caches.origin import Origin, scales_hash
+from quantrt.calibrate.caches.trt_cache import TrtCache
 from quantrt.config import CalibrationConfig, QuantizeConfig
 from quantrt.errors import DataError, UsageError
 from quantrt.model.load import make_model

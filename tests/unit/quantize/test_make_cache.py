@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from quantrt.calibrate.caches.trt_cache import TrtCache, read_cache, write_cache
 from quantrt.calibrate.collect import collect
 from quantrt.calibrate.stats import Stats
-from quantrt.calibrate.trt_cache import TrtCache, read_cache, write_cache
 from quantrt.config import CalibrationConfig, QuantizeConfig
 from quantrt.model.model import Model
 from quantrt.quantize.cache_match import match_cache

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from quantrt.calibrate.trt_cache import TrtCache, read_cache
+from quantrt.calibrate.caches.trt_cache import TrtCache, read_cache
 from quantrt.model.model import Model
 from quantrt.quantize.cache_match import match_cache
 from quantrt.quantize.make_cache import float_activations

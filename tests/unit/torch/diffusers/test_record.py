@@ -9,8 +9,8 @@ import torch
 
 from quantrt.calibrate.collect import collect
 from quantrt.calibrate.dataset import open_dataset
-from quantrt.calibrate.grid import Grid
-from quantrt.calibrate.ranges import choose_range
+from quantrt.calibrate.ranges.grid import Grid
+from quantrt.calibrate.ranges.ranges import choose_range
 from quantrt.config import RANGE_METHODS, CalibrationConfig
 from quantrt.torch.diffusers.parts import find_parts
 from quantrt.torch.diffusers.record import Recording, Samples, recording

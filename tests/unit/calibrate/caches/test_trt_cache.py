@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from quantrt.calibrate import trt_cache
-from quantrt.calibrate.cache_origin import Origin, origin_path, scales_hash
-from quantrt.calibrate.trt_cache import (
+from quantrt.calibrate.caches import trt_cache
+from quantrt.calibrate.caches.origin import Origin, origin_path, scales_hash
+from quantrt.calibrate.caches.trt_cache import (
     DEFAULT_HEADER,
     SYMMETRIC_MAX,
     TrtCache,

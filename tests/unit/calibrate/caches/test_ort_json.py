@@ -7,8 +7,8 @@ import numpy as np
 import onnxruntime.quantization.calibrate as calibrate
 import pytest
 
-from quantrt.calibrate.ort_json import SYMMETRIC_NOTE
-from quantrt.calibrate.trt_cache import parse_cache, read_cache
+from quantrt.calibrate.caches.ort_json import SYMMETRIC_NOTE
+from quantrt.calibrate.caches.trt_cache import parse_cache, read_cache
 from quantrt.errors import DataError
 
 RANGES = {"image": (-0.5, 2.0), "/Conv: 1": (-12.5, 3.0), "relu": (0.0, 6.0)}

@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from quantrt.calibrate.dataset import open_dataset
-from quantrt.calibrate.preprocess import parse_preprocess
+from quantrt.calibrate.readers.preprocess import parse_preprocess
 from quantrt.errors import DataError, UsageError
 from quantrt.ir.tensor_spec import TensorSpec
 

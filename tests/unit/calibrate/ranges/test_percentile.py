@@ -4,8 +4,8 @@
 import numpy as np
 import pytest
 
-from quantrt.calibrate.grid import Bins
-from quantrt.calibrate.percentile import percentile_bounds
+from quantrt.calibrate.ranges.grid import Bins
+from quantrt.calibrate.ranges.percentile import percentile_bounds
 
 
 def bins(first: float, counts: list[int]) -> Bins:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from quantrt.calibrate.grid import Bins, Doubles, Grid, noise_power
+from quantrt.calibrate.ranges.grid import Bins, Doubles, Grid, noise_power
 
 __all__ = ["search_least_noise"]
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from quantrt.calibrate.ort_table import read_table, read_text_table, table_bytes
-from quantrt.calibrate.trt_cache import TrtCache, read_cache, write_cache
+from quantrt.calibrate.caches.ort_table import read_table, read_text_table, table_bytes
+from quantrt.calibrate.caches.trt_cache import TrtCache, read_cache, write_cache
 from quantrt.errors import DataError
 
 AMAX = {"images": 2.64, "/Conv: 1": 12.5, "ü (Unnamed Layer* 3)": 1e-3, "x": 7.0, "yz": 1.0}

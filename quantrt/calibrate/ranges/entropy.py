@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from quantrt.calibrate.grid import Bins, Doubles, Grid
+from quantrt.calibrate.ranges.grid import Bins, Doubles, Grid
 
 __all__ = ["entropy_threshold"]
 

@@ -21,9 +21,9 @@ from pathlib import Path
 
 import numpy as np
 
-from quantrt.calibrate.cache_origin import Origin, read_origin, write_origin
-from quantrt.calibrate.ort_json import JSON_TABLE, SYMMETRIC_NOTE, read_json_table
-from quantrt.calibrate.ort_table import TABLE, TEXT_TABLE, read_table, read_text_table, table_bytes
+from quantrt.calibrate.caches.origin import Origin, read_origin, write_origin
+from quantrt.calibrate.caches.ort_json import JSON_TABLE, SYMMETRIC_NOTE, read_json_table
+from quantrt.calibrate.caches.ort_table import TABLE, TEXT_TABLE, read_table, read_text_table, table_bytes
 from quantrt.errors import DataError
 from quantrt.ir.atomic import replace_file
 

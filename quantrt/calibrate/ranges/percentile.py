@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from quantrt.calibrate.grid import Bins, Doubles
+from quantrt.calibrate.ranges.grid import Bins, Doubles
 
 __all__ = ["percentile_bounds"]
 

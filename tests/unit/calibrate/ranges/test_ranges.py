@@ -2,8 +2,8 @@
 import numpy as np
 import pytest
 
-from quantrt.calibrate.entropy import SMOOTHING, _divergences
-from quantrt.calibrate.ranges import Grid, choose_range, range_noise_ratio
+from quantrt.calibrate.ranges.entropy import SMOOTHING, _divergences
+from quantrt.calibrate.ranges.ranges import Grid, choose_range, range_noise_ratio
 from quantrt.calibrate.stats import TensorStats
 from quantrt.config import CalibrationConfig
 from quantrt.dtypes import INT8, UINT8

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from quantrt.calibrate.entropy import entropy_threshold
-from quantrt.calibrate.grid import Bins, Grid, noise_power
-from quantrt.calibrate.percentile import percentile_bounds
-from quantrt.calibrate.search import search_least_noise
+from quantrt.calibrate.ranges.entropy import entropy_threshold
+from quantrt.calibrate.ranges.grid import Bins, Grid, noise_power
+from quantrt.calibrate.ranges.percentile import percentile_bounds
+from quantrt.calibrate.ranges.search import search_least_noise
 from quantrt.calibrate.stats import TensorStats
 from quantrt.config import RANGE_METHODS, CalibrationConfig
 from quantrt.errors import InternalError
