@@ -13,7 +13,7 @@ from google.protobuf.message import Message  # type: ignore[import-untyped]
 from quantrt.errors import ModelError
 from quantrt.model.check_tensors import check_initializers, check_tensor
 
-__all__ = ["MAX_OPSET", "MIN_OPSET", "check_proto", "subgraphs_of"]
+__all__ = ["MAX_OPSET", "MIN_OPSET", "all_nodes", "check_proto", "subgraphs_of"]
 
 MIN_OPSET, MAX_OPSET = 7, 25  # 7 is the first that ONNX Runtime runs
 MIN_IR_VERSION = 3  # the first of the 1.0 format; https://onnx.ai/onnx/repo-docs/Versioning.html
@@ -40,7 +40,7 @@ def check_proto(proto: onnx.ModelProto, name: str, lifted_bytes: Mapping[int, in
     check_initializers(proto.graph, lifted_bytes)
     _check_graph(proto.graph, frozenset())
     opset = next(entry.version for entry in proto.opset_import if entry.domain in _STANDARD_DOMAINS)
-    for node in _all_nodes(proto.graph):
+    for node in all_nodes(proto.graph):
         _check_signature(node, opset)
     for function in proto.functions:
         for node in function.node:
@@ -54,6 +54,14 @@ def subgraphs_of(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
             yield attribute.g
         elif attribute.type == onnx.AttributeProto.GRAPHS:
             yield from attribute.graphs
+
+
+def all_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
+    """Those of a graph and of the bodies inside it."""
+    for node in graph.node:
+        yield node
+        for subgraph in subgraphs_of(node):
+            yield from all_nodes(subgraph)
 
 
 def _check_text(message: Message, name: str) -> None:
@@ -185,13 +193,6 @@ def _used_names(node: onnx.NodeProto) -> set[str]:
             inside |= _used_names(inner)
         used |= inside - _defined_names(subgraph)
     return used
-
-
-def _all_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
-    for node in graph.node:
-        yield node
-        for subgraph in subgraphs_of(node):
-            yield from _all_nodes(subgraph)
 
 
 def _label(node: onnx.NodeProto) -> str:

@@ -3,12 +3,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import onnx
 
 from quantrt.ir.sources import SOURCES_KEY
-from quantrt.model.check import subgraphs_of
+from quantrt.model.check import all_nodes, subgraphs_of
 
 __all__ = ["name_nodes"]
 
@@ -19,7 +17,7 @@ def name_nodes(graph: onnx.GraphProto) -> int:
     An unnamed node is called after its operator and its position in its graph, "Conv_3"; a number is
     added where that is taken. A renamed duplicate remembers the file's name as its source.
     """
-    taken = {node.name for node in _all_nodes(graph) if node.name}
+    taken = {node.name for node in all_nodes(graph) if node.name}
     seen: set[str] = set()
     return _name(graph, taken, seen)
 
@@ -46,10 +44,3 @@ def _unused(name: str, taken: set[str]) -> str:
         candidate = f"{name}_{number}"
     taken.add(candidate)
     return candidate
-
-
-def _all_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
-    for node in graph.node:
-        yield node
-        for subgraph in subgraphs_of(node):
-            yield from _all_nodes(subgraph)

@@ -20,7 +20,7 @@ from quantrt.assign.tables.noise_limit import NoisePoint, closest_limit, next_li
 from quantrt.assign.tables.region import FLOAT
 from quantrt.qdq_model.judged import Judged
 
-__all__ = ["CODES", "Round", "Searched", "Workshop", "search"]
+__all__ = ["CODES", "Round", "Searched", "Workshop", "or_inf", "search"]
 
 CODES = "int8"
 """The precision of what is not left float, as damages are called."""
@@ -184,13 +184,13 @@ def _choose(shares: Mapping[str, float], limit: float, damages: Damages) -> _Cho
     found = solve(
         Problem(
             costs=[{FLOAT: shares[name], CODES: 0.0} for name in names],
-            limited=[{kind: _or_inf(x) for kind, x in damages[name].items()} for name in names],
+            limited=[{kind: or_inf(x) for kind, x in damages[name].items()} for name in names],
             limit=limit,
         )
     )
     return None if found is None else _Choice(dict(zip(names, found.precisions, strict=True)))
 
 
-def _or_inf(damage: float) -> float:
+def or_inf(damage: float) -> float:
     """What is not a number is as bad as can be."""
     return math.inf if math.isnan(damage) else damage

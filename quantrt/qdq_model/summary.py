@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from quantrt.errors import AccuracyError
 from quantrt.qdq_model.judged import Judged
-from quantrt.qdq_model.search import Round
+from quantrt.qdq_model.search import Round, or_inf
 from quantrt.qdq_model.within import Outcome
+from quantrt.report.json_numbers import finite
 
 __all__ = ["summary", "why_outside"]
 
@@ -27,7 +27,7 @@ def summary(outcome: Outcome) -> dict[str, Any]:
         "measured_on": outcome.checked_on,
         "samples": outcome.best.accuracy.samples,
         "passed": outcome.best.is_inside,
-        "float_score": _finite(outcome.best.accuracy.float_score),
+        "float_score": finite(outcome.best.accuracy.float_score),
         "all_int8": _file(outcome.whole, outcome),
         "result": _file(outcome.best, outcome),
         "rounds": [_round(one, outcome) for one in rounds],
@@ -66,10 +66,10 @@ def _hint(outcome: Outcome) -> str:
 def _file(made: Judged, outcome: Outcome) -> dict[str, Any]:
     accuracy = made.accuracy
     return {
-        "score": _finite(accuracy.score),
-        "drop_ratio": _finite(accuracy.drop_ratio),
-        "sqnr_db": _finite(accuracy.sqnr_db),
-        "cosine": _finite(accuracy.cosine),
+        "score": finite(accuracy.score),
+        "drop_ratio": finite(accuracy.drop_ratio),
+        "sqnr_db": finite(accuracy.sqnr_db),
+        "cosine": finite(accuracy.cosine),
         "samples": accuracy.samples,
         "int8_product_ratio": _int8_ratio(made, outcome),
     }
@@ -78,8 +78,8 @@ def _file(made: Judged, outcome: Outcome) -> dict[str, Any]:
 def _round(one: Round, outcome: Outcome) -> dict[str, Any]:
     return {
         **_file(one.judged, outcome),
-        "limit": _finite(one.limit),
-        "noise_ratio": _finite(one.noise_ratio),
+        "limit": finite(one.limit),
+        "noise_ratio": finite(one.noise_ratio),
         "float_layers": len(one.judged.left_float),
         "is_inside": one.judged.is_inside,
         "is_best": one.judged is outcome.best and one.judged.is_inside,
@@ -91,13 +91,13 @@ def _float_layers(outcome: Outcome) -> list[dict[str, Any]]:
     """Those of the best that could be 8-bit, those with the most damage first."""
     left, damages = outcome.best.left_float, outcome.damages
     rows = [region for region in outcome.regions if region.name in left]
-    rows.sort(key=lambda region: -_rank(damages.get(region.name, 0.0)))
+    rows.sort(key=lambda region: -or_inf(damages.get(region.name, 0.0)))
     return [
         {
             "name": region.name,
             "nodes": list(region.nodes),
             "op_types": list(region.op_types),
-            "noise_ratio": _finite(damages.get(region.name)),
+            "noise_ratio": finite(damages.get(region.name)),
             "product_ratio": outcome.operations.product_ratio(region.nodes),
             "reason": left[region.name],
         }
@@ -109,11 +109,3 @@ def _int8_ratio(made: Judged, outcome: Outcome) -> float:
     """Multiply-adds on codes over all of the model."""
     codes = [row.node for row in made.fitted.model.placement.decisions if row.is_int8]
     return outcome.operations.product_ratio(codes)
-
-
-def _rank(damage: float) -> float:
-    return math.inf if math.isnan(damage) else damage
-
-
-def _finite(value: float | None) -> float | None:
-    return value if value is not None and math.isfinite(value) else None

@@ -18,8 +18,9 @@ import ml_dtypes
 import numpy as np
 import onnx_ir as ir
 
-from quantrt.ir.edit import add_constant, constant_of, float_attribute, int_attribute
+from quantrt.ir.edit import add_constant, all_names, constant_of, float_attribute, int_attribute
 from quantrt.ir.sources import SOURCES_KEY, sources_of
+from quantrt.model.contrib.writer import Writer
 from quantrt.model.passes.spell.raise_opset import NARROW_OPSET, raise_opset, why_not_raised
 
 __all__ = ["has_code_spelling", "spell_codes"]
@@ -43,24 +44,15 @@ def has_code_spelling(op_type: str) -> bool:
 
 def spell_codes(graph: ir.Model, node: ir.Node) -> bool:
     """Replace one node of the main graph; False where its form is not known, and it stays."""
-    speller = _Speller(graph, node)
+    speller = _Speller(graph, node, all_names(graph))
     if _SPELLINGS[node.op_type](speller):
         return True
     speller.forget()
     return False
 
 
-class _Speller:
-    """Writes standard nodes in the place of one node."""
-
-    def __init__(self, graph: ir.Model, node: ir.Node) -> None:
-        self.graph = graph
-        self.node = node
-        self.made: list[ir.Node] = []
-
-    def input(self, index: int) -> ir.Value | None:
-        """An input; None where it is absent."""
-        return self.node.inputs[index] if index < len(self.node.inputs) else None
+class _Speller(Writer):
+    """Writes pairs around standard nodes, which keep the name of the node that they stand for."""
 
     def add(
         self,
@@ -75,7 +67,7 @@ class _Speller:
         made.outputs[0].name = f"{self.node.outputs[0].name}_{what or 'float'}"
         made.outputs[0].type = ir.TensorType(ir.DataType.FLOAT)
         made.metadata_props[SOURCES_KEY] = "\n".join(sources_of(self.node))
-        self.made.append(made)
+        self._made.append(made)
         return made.outputs[0]
 
     def dequantized(self, index: int, what: str, axis: int | None = None) -> ir.Value | None:
@@ -91,45 +83,29 @@ class _Speller:
         if is_row and (axis is None or self.graph.opset_imports.get("", 0) < AXIS_OPSET):
             return None
         attributes = {"axis": axis} if is_row else {}
-        value = self.add("DequantizeLinear", [codes, self.number(scale), self.number(zero)], what, attributes)
+        value = self.add("DequantizeLinear", [codes, self.scalar(scale), self.scalar(zero)], what, attributes)
         value.shape = codes.shape
         return value
 
-    def number(self, value: ir.Value | None) -> ir.Value | None:
+    def scalar(self, value: ir.Value | None) -> ir.Value | None:
         """A scale or zero point; one of a single element in the shape of a scalar."""
         array = constant_of(value)
         if value is None or array is None or array.size != 1 or array.ndim == 0:
             return value
-        return add_constant(self.graph, f"{value.name}_scalar", array.reshape(()))
+        return add_constant(self.graph, f"{value.name}_scalar", array.reshape(()), self._taken)
 
     def quantized(self, value: ir.Value, scale_index: int) -> bool:
         """End with codes of a value on the grid of two inputs."""
         scale, zero = self.input(scale_index), self.input(scale_index + 1)
         result = self.node.outputs[0]
         value.shape = result.shape
-        codes = self.add("QuantizeLinear", [value, self.number(scale), self.number(zero)], "quantize")
+        codes = self.add("QuantizeLinear", [value, self.scalar(scale), self.scalar(zero)], "quantize")
         return self.replace(codes)
 
     def replace(self, value: ir.Value) -> bool:
         """Put what was made in the place of the node; `value` becomes its result."""
-        result = self.node.outputs[0]
-        name, shape, type_ = result.name, result.shape, result.type
-        self.graph.graph.insert_before(self.node, self.made)
-        result.replace_all_uses_with(value, replace_graph_outputs=True)
-        self.graph.graph.remove(self.node, safe=True)
-        result.name = None  # frees it
-        value.name, value.shape, value.type = name, shape, type_
+        self.put({0: value})
         return True
-
-    def forget(self) -> None:
-        """Take back what was begun: nothing is read by it any more."""
-        for made in self.made:
-            for index in range(len(made.inputs)):
-                made.replace_input_with(index, None)
-
-    def copied(self, *names: str) -> dict[str, Any]:
-        """Those of the node's attributes that it has."""
-        return {name: self.node.attributes[name] for name in names if name in self.node.attributes}
 
 
 def _binary(op_type: str) -> Callable[[_Speller], bool]:
@@ -211,7 +187,7 @@ def _pair(op_type: str) -> Callable[[_Speller], bool]:
         )
         if kind is None or (kind not in WIDE and not _raised(speller.graph)):
             return False
-        inputs = [speller.input(0), speller.number(speller.input(1)), speller.number(zero)]
+        inputs = [speller.input(0), speller.scalar(speller.input(1)), speller.scalar(zero)]
         array = constant_of(speller.input(1))
         is_row = array is not None and array.size > 1
         return speller.replace(
