@@ -35,9 +35,9 @@ from quantrt.calibrate.dataset import open_dataset
 from quantrt.config import CalibrationConfig, QuantizeConfig
 from quantrt.errors import QuantRtError
 from quantrt.ir.session import float_session
+from quantrt.model.file.save import save_model
 from quantrt.model.load import load_model
 from quantrt.model.model import Model
-from quantrt.model.save import save_model
 from quantrt.quantize.fit.equalized import LEAST_SAMPLES, make_twins
 from quantrt.quantize.fit.fit import FIT_SAMPLES, fit, observe_reference
 from quantrt.quantize.qdq.write import write

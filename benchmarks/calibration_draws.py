@@ -32,8 +32,8 @@ from benchmarks.tasks.paired import Judged, mean_difference
 from benchmarks.tasks.real_tasks import TEXT_TASK, load_task, sentence_draws
 from benchmarks.tasks.task import Score, Task
 from quantrt.calibrate.dataset import open_dataset
+from quantrt.model.file.save import save_model
 from quantrt.model.load import load_model
-from quantrt.model.save import save_model
 from quantrt.quantize.fit.equalized import EQUALIZED, STREAMS
 from quantrt.quantize.fit.fit import fit
 from quantrt.quantize.fit.observe import observe

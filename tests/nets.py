@@ -18,9 +18,9 @@ from quantrt.calibrate.stats import Stats
 from quantrt.config import CalibrationConfig, QuantizeConfig
 from quantrt.ir.clone import clone
 from quantrt.ir.ort_options import KEEP_PAIRS
+from quantrt.model.file.name_nodes import name_nodes
 from quantrt.model.load import make_model
 from quantrt.model.model import Model
-from quantrt.model.name_nodes import name_nodes
 from quantrt.plan.lower import lower_to_openvino
 from quantrt.plan.plan import ExecOptions
 from quantrt.quantize.fit.fit import observe_reference

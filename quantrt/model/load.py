@@ -19,12 +19,12 @@ from quantrt.ir.tensor_spec import TensorSpec
 from quantrt.model.absent import absent_tensors, tensors_of
 from quantrt.model.canonicalize import canonicalize
 from quantrt.model.check_pairs import check_pairs
+from quantrt.model.file.read import read_model, read_proto
+from quantrt.model.file.to_proto import to_proto
 from quantrt.model.fingerprint import fingerprint
 from quantrt.model.model import Model
 from quantrt.model.passes.spell.convert_opset import TARGET_OPSET
 from quantrt.model.passes.types.narrow_doubles import doubles_of
-from quantrt.model.read import read_model, read_proto
-from quantrt.model.to_proto import to_proto
 
 __all__ = ["Source", "load_model", "make_model"]
 

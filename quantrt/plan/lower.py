@@ -10,7 +10,7 @@ from quantrt.ir.clone import clone
 from quantrt.ir.pick_codes import pick_codes
 from quantrt.ir.scratch import scratch_folder
 from quantrt.ir.split import split_weights
-from quantrt.model.save import save_model
+from quantrt.model.file.save import save_model
 from quantrt.plan.onnxruntime.gates import join_gates
 from quantrt.plan.onnxruntime.gelus import join_gelus
 from quantrt.plan.onnxruntime.moved_weights import moved_weights

@@ -20,9 +20,9 @@ from quantrt.calibrate.usual_sizes import made_up_data
 from quantrt.checks import tried_metric
 from quantrt.config import TARGETS, Budget, BuildConfig
 from quantrt.errors import ModelError, UsageError
+from quantrt.model.file.save import save_model
 from quantrt.model.load import Source, load_model
 from quantrt.model.model import Model
-from quantrt.model.save import save_model
 from quantrt.option_checks import check_choice, check_type
 from quantrt.prepare import RANDOM_SAMPLES, Event, OnEvent, check_ranges, observable
 from quantrt.qdq_model.file_graph import file_graph, tell_budget

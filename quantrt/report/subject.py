@@ -15,7 +15,7 @@ import onnx
 from quantrt.calibrate.dataset import Batch, Dataset
 from quantrt.errors import UsageError
 from quantrt.ir.tensor_spec import TensorSpec
-from quantrt.model.read import read_model
+from quantrt.model.file.read import read_model
 from quantrt.plan.lower import lower_to_onnxruntime
 from quantrt.plan.openvino.taps import tap_openvino, tensors_of_openvino
 from quantrt.plan.plan import ExecOptions, LibraryModel, Plan

@@ -24,7 +24,7 @@ from quantrt.config import (
     DeviceConfig,
     QuantizeConfig,
 )
-from quantrt.model.save import save_model
+from quantrt.model.file.save import save_model
 from quantrt.quantize.make_cache import make_cache
 from quantrt.quantize.qdq.write import write
 from quantrt.quantize.targets.tensorrt import TENSORRT

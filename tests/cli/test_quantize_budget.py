@@ -9,7 +9,7 @@ import onnx
 import pytest
 
 from quantrt.cli.main import main
-from quantrt.model.save import save_model
+from quantrt.model.file.save import save_model
 from tests.nets import samples
 from tests.outlier_net import outlier_model
 

@@ -8,7 +8,7 @@ import onnx
 import onnxruntime
 import pytest
 
-from quantrt.model.save import save_model
+from quantrt.model.file.save import save_model
 from tests.nets import net
 
 FAST = ("--warmup", "0.01", "--duration", "0.05", "--max-duration", "0.1", "--min-runs", "3")

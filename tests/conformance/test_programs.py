@@ -19,9 +19,9 @@ from onnx.backend.test.runner import Runner
 
 from quantrt.config import CudaConfig
 from quantrt.gpu import gpu_named
+from quantrt.model.file.name_nodes import name_nodes
 from quantrt.model.for_gpu import NARROW, for_gpu
 from quantrt.model.load import make_model
-from quantrt.model.name_nodes import name_nodes
 from quantrt.operators.conformance.cases import Case, load_cases
 from quantrt.operators.conformance.scope import REQUIRED
 from quantrt.operators.conformance.skips import why_skipped

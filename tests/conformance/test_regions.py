@@ -12,8 +12,8 @@ pytest.importorskip("torch", reason="formulas are computed in torch")
 from onnx.backend.test.runner import Runner
 
 from quantrt.errors import ModelError
+from quantrt.model.file.name_nodes import name_nodes
 from quantrt.model.load import make_model
-from quantrt.model.name_nodes import name_nodes
 from quantrt.operators.conformance.cases import Case, load_cases
 from quantrt.operators.conformance.skips import why_skipped
 from quantrt.regions.partition import partition

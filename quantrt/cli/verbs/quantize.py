@@ -133,7 +133,7 @@ def _make(args: argparse.Namespace, budget: Budget | None) -> QdqModel:
 
 
 def _write(made: QdqModel, args: argparse.Namespace) -> dict[str, Any]:
-    from quantrt.model.read import read_model
+    from quantrt.model.file.read import read_model
 
     made.save(args.output)
     quantized = made.quantized

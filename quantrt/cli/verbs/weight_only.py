@@ -66,8 +66,8 @@ def _round(args: argparse.Namespace) -> tuple[WeightOnly, Model]:
 
 def _write(made: WeightOnly, model: Model, args: argparse.Namespace) -> dict[str, Any]:
     from quantrt.config import DEFAULT_GROUP_SIZE
-    from quantrt.model.read import read_model
-    from quantrt.model.save import save_model
+    from quantrt.model.file.read import read_model
+    from quantrt.model.file.save import save_model
 
     save_model(made.graph, args.output)
     options = read_config(args, QuantizeConfig)

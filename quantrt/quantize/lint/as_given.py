@@ -7,12 +7,12 @@ from pathlib import Path
 
 import onnx_ir as ir
 
+from quantrt.model.file.read import read_model
 from quantrt.model.passes.fold.fold_constants import fold_constants
 from quantrt.model.passes.remove_identities import remove_identities
 from quantrt.model.passes.spell.drop_initializer_inputs import drop_initializer_inputs
 from quantrt.model.passes.spell.inline_functions import inline_functions
 from quantrt.model.passes.spell.lift_constants import lift_constants
-from quantrt.model.read import read_model
 
 __all__ = ["graph_as_given"]
 

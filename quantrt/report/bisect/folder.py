@@ -21,7 +21,7 @@ from quantrt.config import CompareConfig
 from quantrt.errors import DeviceError, ModelError, UsageError
 from quantrt.ir.array_file import write_arrays
 from quantrt.ir.atomic import replace_file
-from quantrt.model.save import save_model
+from quantrt.model.file.save import save_model
 from quantrt.report.bisect.cut import with_inputs
 from quantrt.report.bisect.find import Found
 from quantrt.report.bisect.side import Side

@@ -11,9 +11,9 @@ import onnx_ir as ir
 from quantrt.errors import UsageError
 from quantrt.ir.clone import clone
 from quantrt.ir.tensor_spec import TensorSpec
+from quantrt.model.file.read import read_model
 from quantrt.model.load import load_model
 from quantrt.model.passes.spell.inline_functions import inline_functions
-from quantrt.model.read import read_model
 from quantrt.plan.plan import ExecOptions, Plan
 from quantrt.plan.serialize import load_plan
 from quantrt.report.layer_errors.graphs import check_built_from, library_graph, openvino_graph

@@ -13,7 +13,7 @@ import onnx_ir as ir
 
 from quantrt.config import CompareConfig
 from quantrt.ir.array_file import write_arrays
-from quantrt.model.save import save_model
+from quantrt.model.file.save import save_model
 from quantrt.reference.metrics import Error
 from quantrt.report.bisect.side import Side
 from quantrt.report.compare.limits import violations_of

@@ -22,8 +22,8 @@ import numpy as np
 from quantrt.calibrate.dataset import open_dataset
 from quantrt.config import CompareConfig
 from quantrt.ir.array_file import write_arrays
+from quantrt.model.file.read import read_model
 from quantrt.model.load import load_model
-from quantrt.model.read import read_model
 from quantrt.plan.lower import lower_to_onnxruntime, lower_to_openvino
 from quantrt.plan.plan import ExecOptions
 from quantrt.plan.serialize import load_plan, save_plan

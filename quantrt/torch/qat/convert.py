@@ -12,9 +12,9 @@ from torch import nn
 from quantrt.errors import InternalError, ModelError, UsageError
 from quantrt.ir.clone import clone
 from quantrt.ir.edit import constant_of
+from quantrt.model.file.save import save_model
 from quantrt.model.load import make_model
 from quantrt.model.model import Model
-from quantrt.model.save import save_model
 from quantrt.quantize.qdq.write import write
 from quantrt.quantize.quantized_model import QuantizedModel, Use
 from quantrt.quantize.scales.qparams import QParams, QuantizedTensor, bias_qparams, quantize_array

@@ -9,8 +9,8 @@ import onnx_ir as ir
 import pytest
 
 from quantrt.errors import ModelError
+from quantrt.model.file.read import read_proto
 from quantrt.model.load import load_model
-from quantrt.model.read import read_proto
 from tests.unit.model.check_pass import proto_of, run
 
 WIDTH = 64  # of a weight that is larger than what stays in the protobuf

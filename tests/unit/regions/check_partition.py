@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
+from quantrt.model.file.name_nodes import name_nodes
 from quantrt.model.for_gpu import for_gpu
 from quantrt.model.load import make_model
 from quantrt.model.model import Model
-from quantrt.model.name_nodes import name_nodes
 from quantrt.regions.facts.facts import is_constant, reads_of
 from quantrt.regions.partition import partition
 from quantrt.regions.region import Attention, GroupNorm, Regions, Resize

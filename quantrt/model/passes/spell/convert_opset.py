@@ -13,7 +13,7 @@ import onnx_ir as ir
 from quantrt.ir.edit import constant_of, int_attribute, is_operator
 from quantrt.ir.shapes import ONNX_ERRORS
 from quantrt.ir.split import split_weights
-from quantrt.model.name_nodes import name_nodes
+from quantrt.model.file.name_nodes import name_nodes
 from quantrt.model.passes.spell.lift_constants import lift_constants
 
 __all__ = ["CONVERTIBLE", "TARGET_OPSET", "convert_opset"]

@@ -11,9 +11,9 @@ pytest.importorskip("torch", reason="programs run in torch")
 from quantrt.config import CudaConfig
 from quantrt.dtypes import FP8, INT8
 from quantrt.gpu import gpu_named
+from quantrt.model.file.name_nodes import name_nodes
 from quantrt.model.load import make_model
 from quantrt.model.model import Model
-from quantrt.model.name_nodes import name_nodes
 from quantrt.quantize.explicit.read import read, target_of_own
 from quantrt.quantize.qdq.write import write
 from quantrt.quantize.quantized_model import QuantizedModel

@@ -7,7 +7,7 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from quantrt.model.save import save_model
+from quantrt.model.file.save import save_model
 from quantrt.quantize.qdq.write import write
 from quantrt.quantize.scales.qparams import dequantize, quantize_array
 from quantrt.quantize.target import Target

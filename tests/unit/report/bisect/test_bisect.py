@@ -13,7 +13,7 @@ from quantrt.calibrate.dataset import open_dataset
 from quantrt.cli.main import main
 from quantrt.config import CompareConfig
 from quantrt.errors import ModelError, UsageError
-from quantrt.model.save import save_model
+from quantrt.model.file.save import save_model
 from quantrt.plan.serialize import save_plan
 from quantrt.quantize.qdq.write import write
 from quantrt.quantize.targets import ORT

@@ -12,7 +12,7 @@ import pytest
 from quantrt.calibrate.dataset import open_dataset
 from quantrt.config import CompareConfig
 from quantrt.errors import ModelError, UsageError
-from quantrt.model.save import save_model
+from quantrt.model.file.save import save_model
 from quantrt.quantize.qdq.write import write
 from quantrt.quantize.targets.cuda import CUDA
 from quantrt.quantize.targets.onnxruntime import ORT

@@ -6,8 +6,8 @@ import json
 import pytest
 
 from quantrt.errors import ModelError
+from quantrt.model.file.save import save_model
 from quantrt.model.load import load_model, make_model
-from quantrt.model.save import save_model
 from quantrt.quantize.qdq.unquantized import without_pairs
 from quantrt.quantize.qdq.write import write
 from quantrt.quantize.targets.onnxruntime import ORT

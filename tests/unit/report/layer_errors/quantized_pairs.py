@@ -10,10 +10,10 @@ import onnx_ir as ir
 from quantrt.config import CudaConfig
 from quantrt.device import describe_device
 from quantrt.gpu import gpu_named
+from quantrt.model.file.save import save_model
 from quantrt.model.for_gpu import for_gpu
 from quantrt.model.load import load_model
 from quantrt.model.model import Model
-from quantrt.model.save import save_model
 from quantrt.plan.lower import lower_to_onnxruntime, lower_to_openvino
 from quantrt.plan.plan import ExecOptions, LibraryModel, Plan
 from quantrt.plan.serialize import save_plan

@@ -10,9 +10,9 @@ import pytest
 from quantrt.calibrate.dataset import open_dataset
 from quantrt.config import CompareConfig
 from quantrt.ir.session import float_session
+from quantrt.model.file.save import save_model
 from quantrt.model.load import load_model
 from quantrt.model.model import Model
-from quantrt.model.save import save_model
 from quantrt.plan.lower import lower_to_onnxruntime, lower_to_openvino
 from quantrt.plan.openvino.taps import tensors_of_openvino
 from quantrt.plan.plan import ExecOptions, Plan

@@ -16,7 +16,7 @@ pytest.importorskip("torch", reason="programs for a GPU are lowered with torch")
 from quantrt.calibrate.dataset import Dataset, open_dataset
 from quantrt.config import CompareConfig
 from quantrt.errors import ModelError, UsageError
-from quantrt.model.save import save_model
+from quantrt.model.file.save import save_model
 from quantrt.plan.lower import spell_for_onnxruntime
 from quantrt.plan.program_json import program_from_model, program_to_model
 from quantrt.plan.serialize import load_plan, save_plan

@@ -6,7 +6,7 @@ import onnx
 import onnx_ir as ir
 import pytest
 
-from quantrt.model.name_nodes import name_nodes
+from quantrt.model.file.name_nodes import name_nodes
 from quantrt.model.passes.for_gpu.split_attention_heads import split_attention_heads
 from quantrt.regions.partition import partition
 from quantrt.regions.region import Attention

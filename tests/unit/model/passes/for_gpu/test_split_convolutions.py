@@ -8,8 +8,8 @@ import onnx_ir as ir
 import pytest
 
 from quantrt.ir.sources import sources_of
+from quantrt.model.file.name_nodes import name_nodes
 from quantrt.model.for_gpu import for_gpu
-from quantrt.model.name_nodes import name_nodes
 from quantrt.model.passes.for_gpu.split_convolutions import split_convolutions
 from tests.nets import net, run_ort, samples
 from tests.unit.model.check_pass import check_pass, model_of, op_types, proto_of

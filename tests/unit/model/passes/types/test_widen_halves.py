@@ -10,8 +10,8 @@ import onnx_ir as ir
 
 from quantrt.ir.clone import clone
 from quantrt.ir.shapes import infer_shapes
+from quantrt.model.file.name_nodes import name_nodes
 from quantrt.model.load import load_model, make_model
-from quantrt.model.name_nodes import name_nodes
 from quantrt.model.passes.types.widen_halves import widen_halves
 from quantrt.quantize.explicit.read import read
 from quantrt.quantize.placement.placement import place

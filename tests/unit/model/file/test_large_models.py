@@ -38,7 +38,7 @@ SCRIPT = """
     import numpy as np
     from quantrt.ir.session import float_session
     from quantrt.model.load import load_model
-    from quantrt.model.save import save_model
+    from quantrt.model.file.save import save_model
 
     def memory(key):
         with open("/proc/self/status") as file:

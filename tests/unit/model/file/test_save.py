@@ -15,9 +15,9 @@ import onnx_ir as ir
 import pytest
 
 from quantrt.errors import DeviceError
+from quantrt.model.file.save import save_model
 from quantrt.model.fingerprint import fingerprint
 from quantrt.model.load import load_model
-from quantrt.model.save import save_model
 from tests.unit.model.check_pass import model_of, run
 
 
@@ -101,7 +101,7 @@ def test_text_and_subgraphs_are_kept(tmp_path):
 
 
 def test_a_full_disk_leaves_nothing(model, tmp_path, monkeypatch):
-    from quantrt.model import save
+    from quantrt.model.file import save
 
     def full(file, array):
         file.write(array.tobytes()[:100])
@@ -126,7 +126,7 @@ def test_a_real_write_failure_keeps_the_old_file(model, tmp_path):
         from pathlib import Path
         from quantrt.errors import DeviceError
         from quantrt.model.load import load_model
-        from quantrt.model.save import save_model
+        from quantrt.model.file.save import save_model
         model = load_model({str(path)!r})
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (5000, 5000))

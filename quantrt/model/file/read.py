@@ -15,11 +15,11 @@ from google.protobuf.message import DecodeError, EncodeError  # type: ignore[imp
 from quantrt.errors import ModelError
 from quantrt.ir.mapped import map_file
 from quantrt.ir.missing_file import missing_file
-from quantrt.model.check import check_proto
-from quantrt.model.declared_shapes import settle_declared_shapes
-from quantrt.model.name_nodes import name_nodes
-from quantrt.model.tensors import attach_tensors
-from quantrt.model.wire import TRUNCATED, Skeleton, strip_weights
+from quantrt.model.file.check import check_proto
+from quantrt.model.file.declared_shapes import settle_declared_shapes
+from quantrt.model.file.name_nodes import name_nodes
+from quantrt.model.file.tensors import attach_tensors
+from quantrt.model.file.wire import TRUNCATED, Skeleton, strip_weights
 
 __all__ = ["ReadModel", "read_model", "read_proto"]
 

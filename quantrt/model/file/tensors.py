@@ -15,7 +15,7 @@ import onnx_ir as ir
 
 from quantrt.errors import ModelError
 from quantrt.ir.mapped import map_file
-from quantrt.model.wire import Span
+from quantrt.model.file.wire import Span
 
 __all__ = ["attach_tensors"]
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import onnx
 
 from quantrt.ir.sources import SOURCES_KEY
-from quantrt.model.check import all_nodes, subgraphs_of
+from quantrt.model.file.check import all_nodes, subgraphs_of
 
 __all__ = ["name_nodes"]
 

@@ -15,7 +15,7 @@ from quantrt.errors import DeviceError
 from quantrt.ir.atomic import replace_file
 from quantrt.ir.mapped import stream_bytes
 from quantrt.ir.split import split_weights
-from quantrt.model.wire import GRAPH_FIELD, INITIALIZER_FIELD, RAW_DATA_FIELD, delimited_header
+from quantrt.model.file.wire import GRAPH_FIELD, INITIALIZER_FIELD, RAW_DATA_FIELD, delimited_header
 
 __all__ = ["MAX_PROTOBUF_BYTES", "save_model"]
 

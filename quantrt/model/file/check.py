@@ -11,7 +11,7 @@ import onnx
 from google.protobuf.message import Message  # type: ignore[import-untyped]
 
 from quantrt.errors import ModelError
-from quantrt.model.check_tensors import check_initializers, check_tensor
+from quantrt.model.file.check_tensors import check_initializers, check_tensor
 
 __all__ = ["MAX_OPSET", "MIN_OPSET", "all_nodes", "check_proto", "subgraphs_of"]
 
