@@ -19,7 +19,8 @@ __all__ = ["write_arrays"]
 def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
     """Write a .npz file, one entry per array, uncompressed.
 
-    As `numpy.savez`, whose keyword arguments would not take an array called "file".
+    As `numpy.savez`, whose keyword arguments would not take an array called "file". Text that libraries give
+    as Python objects is written as numpy's own, which is read without pickle.
 
     Raises:
         DeviceError: the disk is full or the folder may not be written to.
@@ -29,4 +30,5 @@ def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
     with replace_file(path) as file, zipfile.ZipFile(file, "w", allowZip64=True) as archive:
         for name, array in arrays.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
-                np.lib.format.write_array(entry, np.asanyarray(array), allow_pickle=False)
+                array = array.astype(np.str_) if array.dtype == np.object_ else np.asanyarray(array)
+                np.lib.format.write_array(entry, array, allow_pickle=False)

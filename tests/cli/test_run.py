@@ -68,3 +68,16 @@ def test_samples_that_cannot_be_told_apart_are_an_error_or_a_note(chosen: Path, 
 def test_what_is_no_place_for_a_folder(folder: Path, quantrt_json, output: str):
     words = ("run", "model.onnx", "--inputs", "valid.npz", "-o", output)
     assert "cannot write" in quantrt_json(*words, code=2)["error"]["message"]
+
+
+TEXT = """<ir_version: 8, opset_import: ["": 17, "ai.onnx.ml": 3]>
+g (int64[n] x) => (string[n] label) {
+  label = ai.onnx.ml.LabelEncoder<keys_int64s = [0, 1], values_strings = ["cat", "dog"]>(x) }"""
+
+
+def test_outputs_of_text(folder: Path, quantrt_json):
+    onnx.save(onnx.parser.parse_model(TEXT), "text.onnx")
+    np.savez("x.npz", x=np.array([0, 1, 1]))
+    told = quantrt_json("run", "text.onnx", "--inputs", "x.npz", "-o", "labels.npz")
+    assert told["outputs"]["label"] == {"dtype": "string", "shape": [3]}
+    assert np.load("labels.npz", allow_pickle=False)["label"].tolist() == ["cat", "dog", "dog"]

@@ -38,7 +38,10 @@ def random_records(specs: Sequence[TensorSpec], layout: Layout, count: int, seed
 
 def _random_array(spec: TensorSpec, layout: Layout, rng: np.random.Generator) -> Array:
     if spec.shape is None or spec.dtype == "string":
-        raise UsageError(f"cannot make random data for input {spec}", hint="--calib-data with real samples")
+        raise UsageError(
+            f"cannot make random data for input {spec}",
+            hint="real samples: --calib-data of a build, else --data",
+        )
     shape = list(spec.shape[1:] if layout.is_batched else spec.shape)
     sizes = [dim if isinstance(dim, int) else free_size(spec) for dim in shape]
     if not layout.is_batched and shape and not isinstance(shape[0], int):

@@ -106,4 +106,7 @@ def _joined(name: str, arrays: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def _facts(arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    return {name: {"dtype": str(array.dtype), "shape": list(array.shape)} for name, array in arrays.items()}
+    return {
+        name: {"dtype": "string" if array.dtype == object else str(array.dtype), "shape": list(array.shape)}
+        for name, array in arrays.items()
+    }

@@ -30,3 +30,11 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.
         write_arrays(path, {"x": np.arange(3)})
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_text_is_read_back_without_pickle(tmp_path: Path):
+    text = np.array([["a", "µm"], ["", "long word"]], object)
+    write_arrays(tmp_path / "text.npz", {"t": text, "none": text[:0]})
+    found = np.load(tmp_path / "text.npz", allow_pickle=False)
+    assert found["t"].tolist() == text.tolist()
+    assert found["none"].shape == (0, 2)
