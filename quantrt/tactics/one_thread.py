@@ -21,7 +21,7 @@ from quantrt.tactics.same_bits import have_same_bits
 from quantrt.threads import usable_cores
 
 if TYPE_CHECKING:
-    from quantrt.runtime.openvino.executor import Shapes
+    from quantrt.runtime.openvino.ports import Shapes
     from quantrt.tactics.candidate import Candidate
 
 __all__ = ["FAR_RATIO", "MOST_MS", "OwnThreads"]

@@ -1,18 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs a model through OpenVINO's CPU plugin.
 
-A model with dynamic dimensions, compiled as such, is up to 1.1 times slower than the same model reshaped to
-the shapes that arrive: on 2 cores of an AMD EPYC 9004, FP32, OpenVINO 2026.4, batch 1 and 8, 1.11 and 1.08 on
-EfficientViT-B1, 1.05 and 1.08 on MobileNetV3-Large, at most 1.02 on ResNet-50, ViT-S/16 and MiniLM-L6.
-So the first OWN_SHAPES distinct input shapes are compiled for themselves, each when it first arrives (0.1 to
-0.3 s), and all further shapes share one dynamic model. What serves a shape never changes afterwards, so equal
-inputs give equal outputs for the life of the executor. `compiled_shapes` tells which shapes have their own.
+A model with dynamic dimensions, compiled as such, is slower than the same model reshaped to the shapes that
+arrive. So the first OWN_SHAPES distinct input shapes are compiled for themselves, each when it first arrives,
+and all further shapes share one dynamic model. What serves a shape never changes afterwards, so equal inputs
+give equal outputs for the life of the executor. `compiled_shapes` tells which shapes have their own.
 
 Weights stay where they are, in the engine file's mapping when they come from one; each compiled model keeps
 the copy that its kernels repacked. Float layers compute in FP32 unless asked otherwise: on CPUs with bf16
 instructions the plugin's own default is bf16. The plugin computes 64-bit integers in 32 bits; inputs that do
 not fit are refused, for they would give wrong outputs. Kernels that it gets wrong are left out; see
-`openvino_joined`.
+`quantrt.runtime.openvino.joined`.
 """
 
 from __future__ import annotations
@@ -29,16 +27,23 @@ import openvino
 
 from quantrt.errors import DataError, DeviceError, InternalError, ModelError
 from quantrt.ir.no_memory import check_memory
-from quantrt.ir.tensor_spec import Dim, TensorSpec
 from quantrt.plan.plan import ExecOptions, LibraryModel
 from quantrt.runtime.error_text import library_reason
 from quantrt.runtime.openvino.joined import HAS_CODES, WITHOUT_JOINED, joins_products
 from quantrt.runtime.openvino.lanes import OpenVinoLanes
-from quantrt.runtime.openvino.tensor import shared_tensor
+from quantrt.runtime.openvino.ports import (
+    Shapes,
+    choose_outputs,
+    names_of,
+    shapes_text,
+    shared_tensor,
+    spec_of,
+    too_wide,
+)
 from quantrt.runtime.request_pool import RequestPool
 from quantrt.threads import bounded_threads, usable_cores
 
-__all__ = ["OWN_SHAPES", "CompiledVariant", "OpenVinoContext", "OpenVinoExecutor", "Shapes", "shapes_text"]
+__all__ = ["OWN_SHAPES", "CompiledVariant", "OpenVinoContext", "OpenVinoExecutor"]
 
 OWN_SHAPES = 3
 """Input shapes that get a compiled model, and so a repacked copy of the weights, of their own."""
@@ -55,8 +60,6 @@ _LIBRARY_ERRORS = (
 )  # what pybind11 makes of ov::Exception and bad arguments
 
 _WIDE_INTEGERS = ("int64", "uint64", "uint32")
-
-Shapes = tuple[tuple[int, ...], ...]
 
 
 class OpenVinoExecutor:
@@ -87,11 +90,11 @@ class OpenVinoExecutor:
         alone = options.one_thread_shapes
         self._one_thread_shapes = None if alone is None else tuple(tuple(shape) for shape in alone)
         self.parallel_runs = (options.threads or usable_cores()) if options.hint == "throughput" else 1
-        self.inputs = tuple(_spec(port, None) for port in self._model.inputs)
-        self._input_index = {name: i for i, port in enumerate(self._model.inputs) for name in _names(port)}
+        self.inputs = tuple(spec_of(port, None) for port in self._model.inputs)
+        self._input_index = {name: i for i, port in enumerate(self._model.inputs) for name in names_of(port)}
         self._wide_inputs = [i for i, spec in enumerate(self.inputs) if spec.dtype in _WIDE_INTEGERS]
-        self._outputs = _choose_outputs(self._model, output_names)
-        self.outputs = tuple(_spec(self._model.outputs[i], name) for name, i in self._outputs)
+        self._outputs = choose_outputs(self._model, output_names)
+        self.outputs = tuple(spec_of(self._model.outputs[i], name) for name, i in self._outputs)
         self._lock = threading.Lock()
         self._variants: dict[Shapes, CompiledVariant] = {}
         self._told: dict[Shapes, CompiledVariant] = {}  # behind what was imported: it tells its layers
@@ -209,7 +212,7 @@ class OpenVinoExecutor:
             raise InternalError("an input of the OpenVINO model was not given", got=", ".join(inputs))
         for index in self._wide_inputs:
             if (found[index].astype(np.int32) != found[index]).any():
-                raise _too_wide(self.inputs[index], found[index])
+                raise too_wide(self.inputs[index], found[index])
         return [found[index] for index in range(len(found))]
 
     def _compiled(self, shapes: Shapes) -> CompiledVariant:
@@ -343,43 +346,3 @@ def _read_model(core: openvino.Core, graph: bytes, weights: np.ndarray) -> openv
         return core.read_model(graph.decode("utf-8"), shared_tensor(weights))
     except (*_LIBRARY_ERRORS, UnicodeDecodeError) as error:
         raise ModelError(f"OpenVINO cannot load the model: {library_reason(error)}") from error
-
-
-def _choose_outputs(model: openvino.Model, names: Sequence[str] | None) -> list[tuple[str, int]]:
-    """(name, index of the model's output) in the order wanted."""
-    index = {name: i for i, port in reversed(list(enumerate(model.outputs))) for name in _names(port)}
-    if names is None:
-        names = [min(_names(port)) for port in model.outputs]
-    for name in names:
-        if name not in index:
-            raise InternalError(f"the OpenVINO model has no output '{name}'", got=", ".join(sorted(index)))
-    return [(name, index[name]) for name in names]
-
-
-def _too_wide(spec: TensorSpec, array: np.ndarray) -> DataError:
-    bounds = np.iinfo(np.int32)
-    return DataError(
-        f"OpenVINO cannot run input '{spec.name}': it computes {spec.dtype} in 32 bits",
-        got=f"values from {array.min()} to {array.max()}",
-        expected=f"{bounds.min} to {bounds.max}",
-        hint="`quantrt build MODEL.onnx --library onnxruntime ... -o ENGINE.qrt`",
-    )
-
-
-def _names(port: Any) -> set[str]:
-    """Every name of a tensor; its node's where it has none."""
-    return port.names or {port.node.friendly_name}
-
-
-def _spec(port: Any, name: str | None) -> TensorSpec:
-    shape: tuple[Dim, ...] | None = None
-    if port.partial_shape.rank.is_static:
-        shape = tuple(dim.get_length() if dim.is_static else None for dim in port.partial_shape)
-    kind = port.get_element_type()
-    dtype = {"string": "string", "bf16": "bfloat16"}.get(kind.get_type_name()) or kind.to_dtype().name
-    return TensorSpec(name or min(_names(port)), dtype, shape)
-
-
-def shapes_text(shapes: Shapes) -> str:
-    """Such as "8x3x224x224"; with a blank between those of several inputs."""
-    return " ".join("x".join(map(str, shape)) or "scalar" for shape in shapes)

@@ -16,14 +16,9 @@ import openvino
 
 from quantrt.errors import ModelError
 from quantrt.plan.plan import ExecOptions, LibraryModel
-from quantrt.runtime.openvino.executor import (
-    OWN_SHAPES,
-    CompiledVariant,
-    OpenVinoExecutor,
-    Shapes,
-    shapes_text,
-)
+from quantrt.runtime.openvino.executor import OWN_SHAPES, CompiledVariant, OpenVinoExecutor
 from quantrt.runtime.openvino.first_run import how_it_crashes
+from quantrt.runtime.openvino.ports import Shapes, shapes_text
 
 __all__ = ["GuardedOpenVino", "may_crash"]
 

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from quantrt.runtime.openvino.executor import CompiledVariant, OpenVinoExecutor, Shapes
+    from quantrt.runtime.openvino.executor import CompiledVariant, OpenVinoExecutor
+    from quantrt.runtime.openvino.ports import Shapes
 
 __all__ = ["OpenVinoLanes"]
 

@@ -12,8 +12,9 @@ import numpy as np
 import openvino
 
 from quantrt.plan.plan import ExecOptions, LibraryModel
-from quantrt.runtime.openvino.executor import CompiledVariant, OpenVinoExecutor, Shapes
+from quantrt.runtime.openvino.executor import CompiledVariant, OpenVinoExecutor
 from quantrt.runtime.openvino.guarded import GuardedOpenVino
+from quantrt.runtime.openvino.ports import Shapes
 from quantrt.runtime.unique_names import unique_names
 
 __all__ = ["WatchedOpenVino", "constant_names", "layer_type", "layers_of", "stable_names", "text_of"]
