@@ -27,7 +27,7 @@ ones; SQNR is of the outputs against ONNX Runtime in FP32. Builds are cold, then
 the first; builds in 8 bits make the FP32 and fp16 engines too, to compare with. Rows are of several
 commits, on hosts that need not be the same; an empty field was not measured.
 
-Reproduce on a machine with a GPU: `python -m benchmarks.cuda_engines docs/results/cuda-h200.json`
+Reproduce on a machine with a GPU: `python -m benchmarks.cuda_engines docs/results/cuda-{gpu}.json`
 """
 
 
@@ -36,7 +36,8 @@ def cuda_page(results: dict[str, Any]) -> str:
     environment = results["environment"]
     machine = machine_line(environment)
     rows = results.get("rows", {})
-    parts = [INTRO.format(machine=machine, rounds=ROUNDS), "## Latency\n"]
+    gpu = environment["gpu"].split()[1].lower()  # of "NVIDIA H200"
+    parts = [INTRO.format(machine=machine, rounds=ROUNDS, gpu=gpu), "## Latency\n"]
     parts.append(
         table(
             (
