@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import onnx_ir as ir
@@ -12,48 +11,17 @@ import torch
 
 from quantrt.errors import DataError, DeviceError, ModelError
 from quantrt.operators.bind import bind_attributes, label, load_tensor
-from quantrt.operators.element_types import from_numpy, onnx_type, restored, stored, torch_type
+from quantrt.operators.block import Block, Scope, Step, describe, run_block
+from quantrt.operators.element_types import from_numpy, onnx_type
 from quantrt.operators.expand import expand_functions
-from quantrt.operators.operator import Context, Operator, Value
+from quantrt.operators.operator import Context, Value
 from quantrt.operators.place import Placement
 from quantrt.operators.table import find_operator
 
 __all__ = ["TorchGraph", "open_device"]
 
-Scope = dict[ir.Value, Value]
-
 _CONTRIB = "com.microsoft"
 """The domain of what ONNX Runtime's optimizer and quantizer put in the place of the standard's operators."""
-
-
-@dataclass(frozen=True)
-class _Step:
-    """One node, bound to its function.
-
-    Attributes:
-        outputs: None for an output without a name.
-        frees: values that no later step of the block reads.
-        placement: where its inputs go; None: all are on the device.
-    """
-
-    node: ir.Node
-    operator: Operator
-    attributes: dict[str, Value]
-    bodies: dict[str, _Block]
-    inputs: tuple[ir.Value | None, ...]
-    outputs: tuple[ir.Value | None, ...]
-    frees: tuple[ir.Value, ...]
-    context: Context
-    placement: Placement | None
-
-
-@dataclass(frozen=True)
-class _Block:
-    """A graph or subgraph: steps in order."""
-
-    inputs: tuple[ir.Value, ...]
-    outputs: tuple[ir.Value, ...]
-    steps: tuple[_Step, ...]
 
 
 class TorchGraph:
@@ -106,7 +74,7 @@ class TorchGraph:
         # float32 means float32: cuDNN would otherwise round the factors of convolutions to ten bits.
         flags = torch.backends.cudnn.flags(enabled=True, allow_tf32=False)
         with flags:
-            values = _run_block(self._main, scope, (), self._home)
+            values = run_block(self._main, scope, (), self._home)
         return dict(zip(self.outputs, values, strict=True))
 
     def _feed(self, scope: Scope, inputs: Mapping[str, Value]) -> None:
@@ -127,7 +95,7 @@ class TorchGraph:
             _check_input(declared[name], value)
             scope[declared[name]] = value
 
-    def _compile(self, graph: ir.Graph) -> _Block:
+    def _compile(self, graph: ir.Graph) -> Block:
         for value in graph.initializers.values():
             if value.const_value is not None:
                 constant = load_tensor(value.const_value, self._home)
@@ -137,9 +105,9 @@ class TorchGraph:
         nodes = list(graph)
         last_reads = _last_reads(graph, nodes)
         steps = [self._step(node, last_reads.get(position, ())) for position, node in enumerate(nodes)]
-        return _Block(tuple(graph.inputs), tuple(graph.outputs), tuple(steps))
+        return Block(tuple(graph.inputs), tuple(graph.outputs), tuple(steps))
 
-    def _step(self, node: ir.Node, frees: Sequence[ir.Value]) -> _Step:
+    def _step(self, node: ir.Node, frees: Sequence[ir.Value]) -> Step:
         if node.domain not in ("", "ai.onnx"):
             raise ModelError(
                 f"no torch implementation for {label(node)}",
@@ -161,95 +129,9 @@ class TorchGraph:
         context = Context(device, named[-1] + 1 if named else 0)
         attributes = bind_attributes(node, operator, self._home)
         inputs = tuple(node.inputs)
-        return _Step(
+        return Step(
             node, operator, attributes, bodies, inputs, outputs, tuple(frees), context, self._placement
         )
-
-
-class _Body:
-    """A subgraph bound to the values around it, as control flow operators call it."""
-
-    def __init__(self, block: _Block, scope: Scope, device: torch.device) -> None:
-        self._block = block
-        self._scope = scope
-        self.device = device
-
-    @property
-    def output_count(self) -> int:
-        return len(self._block.outputs)
-
-    def __call__(self, *inputs: Value) -> tuple[Value, ...]:
-        return _run_block(self._block, self._scope, inputs, self.device)
-
-    def empty(self, output: int) -> torch.Tensor:
-        value = self._block.outputs[output]
-        if value.dtype is None or value.shape is None:
-            raise ModelError(f"a subgraph ran no time, and its output '{value.name}' has no declared type")
-        shape = [n if isinstance(n, int) else 0 for n in value.shape]
-        return torch.empty(shape, dtype=torch_type(value.dtype), device=self.device)
-
-
-def _run_block(
-    block: _Block, scope: Scope, inputs: Sequence[Value], device: torch.device
-) -> tuple[Value, ...]:
-    if inputs:
-        scope.update(zip(block.inputs, inputs, strict=True))
-    for step in block.steps:
-        results = _run_step(step, scope, device)
-        for value, result in zip(step.outputs, results, strict=False):
-            if value is not None:
-                scope[value] = result
-        for value in step.frees:
-            del scope[value]
-    return tuple(scope[value] for value in block.outputs)
-
-
-def _run_step(step: _Step, scope: Scope, device: torch.device) -> tuple[Value, ...]:
-    """The outputs of one node, at least as many as it names."""
-    inputs = [None if value is None else scope[value] for value in step.inputs]
-    if step.placement is not None:
-        inputs = step.placement.place(step.node.op_type, inputs)
-    keywords = dict(step.attributes)
-    keywords.update({name: _Body(block, scope, device) for name, block in step.bodies.items()})
-    if step.operator.takes_context:
-        keywords["context"] = step.context
-    try:
-        result = _call(step.operator, inputs, keywords)
-    except torch.OutOfMemoryError as error:
-        raise DeviceError(
-            f"{device} is out of memory at {label(step.node)}", got=str(error), hint="a smaller --batch"
-        ) from error
-    except ModelError as error:
-        if label(step.node) in error.message:
-            raise
-        message = f"{label(step.node)}: {error.message}"
-        raise ModelError(message, got=error.got, expected=error.expected, hint=error.hint) from error
-    except (RuntimeError, ValueError, IndexError, TypeError, NotImplementedError) as error:
-        shapes = ", ".join(_describe(value) for value in inputs) or "nothing"
-        raise ModelError(f"cannot compute {label(step.node)} of {shapes}", got=str(error)) from error
-    results = result if isinstance(result, tuple) else (result,)
-    wanted = step.context.output_count
-    if len(results) < wanted:
-        raise ModelError(
-            f"{label(step.node)} names more outputs than its operator has",
-            got=f"{wanted} outputs",
-            expected=f"at most {len(results)}",
-        )
-    return results
-
-
-def _call(operator: Operator, inputs: list[Value], keywords: dict[str, Value]) -> Value:
-    """The function's result; a mover of elements sees types that torch cannot index as bytes."""
-    if not operator.moves:
-        return operator.function(*inputs, **keywords)
-    seen = [stored(x) if isinstance(x, torch.Tensor) else x for x in inputs]
-    odd = [x.dtype for x, y in zip(inputs, seen, strict=True) if y is not None and y.dtype != x.dtype]
-    result = operator.function(*seen, **keywords)
-    if not odd:
-        return result
-    if isinstance(result, tuple):
-        return tuple(restored(x, odd[0]) for x in result)
-    return restored(result, odd[0])
 
 
 def _last_reads(graph: ir.Graph, nodes: Sequence[ir.Node]) -> dict[int, list[ir.Value]]:
@@ -301,14 +183,8 @@ def _check_input(declared: ir.Value, value: Value) -> None:
     if onnx_type(value.dtype) != declared.dtype or not fits:
         wanted = f"{ir.DataType(declared.type.dtype).name.lower()} {sizes}"
         raise DataError(
-            f"input '{declared.name}' is not what the model declares", got=_describe(value), expected=wanted
+            f"input '{declared.name}' is not what the model declares", got=describe(value), expected=wanted
         )
-
-
-def _describe(value: Value) -> str:
-    if isinstance(value, torch.Tensor):
-        return f"{onnx_type(value.dtype).name.lower()} {list(value.shape)}"
-    return "nothing" if value is None else f"a sequence of {len(value)}"
 
 
 def open_device(name: str) -> torch.device:

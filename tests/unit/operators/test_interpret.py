@@ -11,7 +11,7 @@ pytest.importorskip("torch", reason="the torch operators need torch")
 import torch
 
 from quantrt.errors import DataError, DeviceError, ModelError
-from quantrt.operators import interpret
+from quantrt.operators import block
 from quantrt.operators.interpret import TorchGraph
 from quantrt.operators.table import LAST_OPSET, OPERATORS, find_operator
 
@@ -59,13 +59,13 @@ def test_a_loop_that_does_not_run_gives_empty_rows():
 
 def test_values_are_freed_after_their_last_reader(monkeypatch: pytest.MonkeyPatch):
     alive = []
-    original = interpret._run_step
+    original = block._run_step
 
     def spy(step, scope, device):
         alive.append(sorted(value.name for value in scope))
         return original(step, scope, device)
 
-    monkeypatch.setattr(interpret, "_run_step", spy)
+    monkeypatch.setattr(block, "_run_step", spy)
     text = (
         "(float[1] x) => (float[1] y) { a = Abs (x) b = Neg (a) c = Exp (b) unused = Sqrt (c) y = Log (c) }"
     )
