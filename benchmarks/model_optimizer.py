@@ -11,6 +11,7 @@ SAMPLES is an .npz of single samples, each input's array called by `N/INPUT`; ME
 __all__ = ["model_optimizer_int8", "model_optimizer_version"]
 
 import argparse
+import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -50,7 +51,8 @@ def model_optimizer_int8(
             for name, array in sample.items()
         }
         np.savez(samples, **arrays)  # type: ignore[arg-type]
-        command = [str(part) for part in (python, "-P", Path(__file__), source, samples, method, target)]
+        own = shutil.copy(source, folder)  # it writes the file that it reads again
+        command = [str(part) for part in (python, "-P", Path(__file__), own, samples, method, target)]
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=LIMIT_S, check=False, cwd=folder
         )
