@@ -27,9 +27,10 @@ more than the error, FP32 is behind it too, and what is measured is how noise ch
 `{CONTROL}` has a target, and leaves products in floats until it is kept. So it is held against what
 `accurate` makes to that target: `quantrt quantize --recipe accurate` within a budget of {CONTROLLED_DROP_RATIO:.0%}, from the
 same samples and in the same library. Both are in `to the target`, each with how many products it leaves in
-floats and their share of the multiply-adds; the cell is empty where that was not measured. Where control is
-ahead of `accurate` itself, which has no target, that is told under `accurate` is. Intervals are in the tables
-behind. `without` names peers that failed, for a reason told at the end, or were not measured.
+floats and their share of the multiply-adds. The cell is empty where these were not measured together; files of
+both, made at other times, are in [quantize-budget-cpu.md](quantize-budget-cpu.md). Where control is ahead of
+`accurate` itself, which has no target, that is told under `accurate` is. Intervals are in the tables behind.
+`without` names peers that failed, for a reason told at the end, or were not measured.
 
 """  # noqa: E501
 
