@@ -36,6 +36,16 @@ def test_every_module_of_the_package_is_described():
     assert folders | files <= set(PATHS)
 
 
+def test_every_folder_below_it_is_named():
+    """By its path, or behind its parent's; a family of kernels is told of by `kernels/` alone."""
+    lines = LAYOUT.splitlines()
+    for init in (ROOT / "quantrt").glob("*/*/**/__init__.py"):
+        folder = init.parent.relative_to(ROOT)
+        around = [line for line in lines if f"`{folder.parent}/" in line]
+        is_named = any(f"`{name}/`" in line for line in around for name in (folder, folder.name))
+        assert is_named or folder.parts[1] == "kernels", folder
+
+
 def test_the_drawn_order_is_that_of_the_contract():
     (block,) = re.findall(r"```\n(errors.*?)```", LAYOUT, flags=re.DOTALL)
     drawn = [set(line.split()) for line in block.splitlines()]
