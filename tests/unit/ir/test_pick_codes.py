@@ -9,6 +9,7 @@ from quantrt.ir.pick_codes import pick_codes
 from quantrt.ir.session import float_session
 from tests.nets import net as read_net
 from tests.nets import run_ort
+from tests.unit.model.check_pass import op_types
 
 ROWS, COLUMNS = 50, 6
 BY_ROWS = """net (int64[B,S] i) => (float[B,S,6] y) {
@@ -41,10 +42,6 @@ def net(text: str, rng: np.random.Generator) -> ir.Model:
     return read_net(text, used).graph
 
 
-def operators(graph: ir.Model) -> list[str]:
-    return [node.op_type for node in graph.graph]
-
-
 @pytest.mark.parametrize(
     ("text", "want"),
     [
@@ -57,8 +54,8 @@ def operators(graph: ir.Model) -> list[str]:
 def test_rows_are_dequantized_behind_the_gather(text: str, want: list[str], rng: np.random.Generator):
     graph = net(text, rng)
     picked = pick_codes(graph)
-    assert operators(graph) == ["DequantizeLinear", "Gather"]
-    assert operators(picked) == want
+    assert op_types(graph) == ["DequantizeLinear", "Gather"]
+    assert op_types(picked) == want
     feeds = {"i": rng.integers(-ROWS, ROWS, (2, 5))}
     (before,), (after,) = run_ort(graph, feeds), run_ort(picked, feeds)
     assert np.array_equal(before, after)
@@ -94,7 +91,7 @@ def test_a_table_that_something_else_reads_stays_beside_the_rows(rng: np.random.
     )
     graph = net(text, rng)
     picked = pick_codes(graph)
-    assert sorted(operators(picked)) == sorted(["DequantizeLinear", "Neg", "Gather", "Gather", "Cast", "Mul"])
+    assert sorted(op_types(picked)) == sorted(["DequantizeLinear", "Neg", "Gather", "Gather", "Cast", "Mul"])
     feeds = {"i": rng.integers(0, ROWS, (2, 5))}
     for before, after in zip(run_ort(graph, feeds), run_ort(picked, feeds), strict=True):
         assert np.array_equal(before, after)

@@ -2,13 +2,17 @@
 """Shared by the tests of passes: models from ONNX text, and the proof that a pass keeps their results."""
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import numpy as np
 import onnx
 import onnx_ir as ir
 import onnxruntime
+import pytest
 
+from quantrt.errors import ModelError
 from quantrt.ir.clone import clone
+from quantrt.model.load import load_model
 
 
 def proto_of(
@@ -42,6 +46,28 @@ def _forget_shapes(graph: onnx.GraphProto) -> None:
 def model_of(body: str, **options: object) -> ir.Model:
     """`proto_of` as a graph."""
     return ir.from_proto(proto_of(body, **options))
+
+
+def named_model_of(body: str, **options: object) -> ir.Model:
+    """`model_of` with a name for each node, and the shapes that follow from its inputs and constants."""
+    model = model_of(body, **options)
+    for number, node in enumerate(model.graph):
+        node.name = node.name or f"{node.op_type}_{number}"
+    return ir.from_proto(onnx.shape_inference.infer_shapes(ir.to_proto(model), data_prop=True))
+
+
+def saved(proto: onnx.ModelProto, folder: Path) -> Path:
+    """The file of a model."""
+    path = folder / "model.onnx"
+    path.write_bytes(proto.SerializeToString())
+    return path
+
+
+def error_of(path: Path) -> ModelError:
+    """Why a file cannot be loaded."""
+    with pytest.raises(ModelError) as caught:
+        load_model(path)
+    return caught.value
 
 
 def run(model: ir.Model | onnx.ModelProto, feeds: Mapping[str, np.ndarray]) -> list[np.ndarray]:

@@ -13,13 +13,7 @@ from quantrt.ir.session import float_session
 from quantrt.ir.sources import sources_of
 from quantrt.ir.tensor_spec import TensorSpec
 from quantrt.model.load import load_model, make_model
-from tests.unit.model.check_pass import model_of, op_types, proto_of, run
-
-
-def saved(proto, tmp_path):
-    path = tmp_path / "model.onnx"
-    path.write_bytes(proto.SerializeToString())
-    return path
+from tests.unit.model.check_pass import model_of, op_types, proto_of, run, saved
 
 
 def network(rng, opset):

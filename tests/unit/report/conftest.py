@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A small float engine of each library."""
+"""A small float engine of each library, and a Q/DQ file."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -8,10 +8,14 @@ import onnx.parser
 import pytest
 
 from quantrt.device import describe_device
+from quantrt.model.file.save import save_model
 from quantrt.model.load import load_model
 from quantrt.plan.lower import lower_to_onnxruntime, lower_to_openvino
 from quantrt.plan.plan import ExecOptions, Layer, Plan
 from quantrt.plan.serialize import save_plan
+from quantrt.quantize.qdq.write import write
+from quantrt.quantize.targets.onnxruntime import ORT
+from tests.nets import quantized, resnet, samples
 
 TEXT = """<ir_version: 8, opset_import: ["": 13]>
 g (float[n,4] x) => (float[n,4] y)
@@ -49,3 +53,11 @@ def make_engine(tmp_path: Path) -> Callable[..., Path]:
         return tmp_path / f"{library}.qrt"
 
     return make
+
+
+@pytest.fixture
+def ort_file(tmp_path: Path) -> Path:
+    """A residual network for images of 16 x 16, quantized by the rules of ONNX Runtime."""
+    path = tmp_path / "ort.onnx"
+    save_model(write(quantized(resnet(), ORT, {"x": samples(4, 3, 16, 16)})), path)
+    return path

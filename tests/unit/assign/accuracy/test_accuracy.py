@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 import math
-import sys
 import types
 from collections.abc import Callable, Iterable, Mapping
 
@@ -92,14 +91,6 @@ def test_what_is_not_finite_in_the_float_model_too_is_no_difference(same: float)
         find_metric("sqnr", has_labels=False), batches(masked), output, lambda x: {"y": np.nan_to_num(x["x"])}
     )
     assert finite.drop_ratio == math.inf
-
-
-@pytest.fixture
-def user_module(monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
-    """An importable module `metrics_of_a_user`."""
-    module = types.ModuleType("metrics_of_a_user")
-    monkeypatch.setitem(sys.modules, module.__name__, module)
-    return module
 
 
 def test_a_function_of_the_user_gets_all_outputs_and_labels(user_module: types.ModuleType):

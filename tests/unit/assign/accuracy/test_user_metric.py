@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Functions of a user's, given or named: what they get, what they may return, and how they fail."""
 
-import sys
 import types
 from collections.abc import Callable
 from functools import partial
@@ -16,14 +15,6 @@ from quantrt.errors import UsageError
 OUTPUTS = {"y": np.zeros((5, 3), np.float32)}
 LABELS = {"labels": np.arange(5)}
 GIVEN = "outputs 'y' float32 [5, 3] and labels 'labels' int64 [5]"
-
-
-@pytest.fixture
-def user_module(monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
-    """An importable module `metrics_of_a_user`."""
-    module = types.ModuleType("metrics_of_a_user")
-    monkeypatch.setitem(sys.modules, module.__name__, module)
-    return module
 
 
 class Scorer:

@@ -7,10 +7,9 @@ import numpy as np
 import onnx
 import pytest
 
-from quantrt.errors import ModelError
 from quantrt.ir.session import float_session
 from quantrt.model.load import load_model
-from tests.unit.model.check_pass import proto_of
+from tests.unit.model.check_pass import error_of, proto_of
 
 WEIGHT = np.arange(12, dtype=np.float32).reshape(3, 4)
 
@@ -30,12 +29,6 @@ def write(folder, *, content=CONTENT, location="w.bin", **entries):
     if content is not None:
         (folder / "w.bin").write_bytes(content)
     return path
-
-
-def error_of(path):
-    with pytest.raises(ModelError) as caught:
-        load_model(path)
-    return caught.value
 
 
 @pytest.mark.parametrize("entries", [{}, {"offset": 0, "length": 48}, {"length": 48}], ids=str)

@@ -8,27 +8,14 @@ import numpy as np
 import onnx
 import pytest
 
-from quantrt.errors import ModelError
 from quantrt.model.load import load_model
-from tests.unit.model.check_pass import proto_of
+from tests.unit.model.check_pass import error_of, proto_of, saved
 
 WEIGHT = np.arange(2048, dtype=np.float32).reshape(2, 1024)
 
 
 def good():
     return proto_of("y = MatMul(x, w)", inputs="float[3,2] x", weights={"w": WEIGHT})
-
-
-def error_of(path):
-    with pytest.raises(ModelError) as caught:
-        load_model(path)
-    return caught.value
-
-
-def saved(proto, tmp_path):
-    path = tmp_path / "model.onnx"
-    path.write_bytes(proto.SerializeToString())
-    return path
 
 
 def test_no_such_file_names_a_near_one(tmp_path):

@@ -10,6 +10,7 @@ from quantrt.plan.openvino.pixels import multiply_pixels
 from quantrt.quantize.qdq.write import write
 from quantrt.quantize.targets.openvino import OPENVINO
 from tests.nets import edited, leaves_alone, net, quantized, samples, weights
+from tests.unit.model.check_pass import op_types
 
 SHAPES = {"w": (8, 3, 3, 3), "w0": (4, 8, 1, 1), "b0": (4,), "w1": (8, 4, 1, 1), "head": (5, 8, 1, 1)}
 INPUTS = {"x": samples(6, 3, 8, 8)}
@@ -27,10 +28,6 @@ GATED = """net (float[N,3,8,8] x) => (float[N,8,6,6] y, float[N,5,1,1] z) {
 }"""
 
 
-def kinds(graph: ir.Model) -> list[str]:
-    return [node.op_type for node in graph.graph]
-
-
 def outputs(graph: ir.Model) -> list[np.ndarray]:
     return list(float_session(graph, optimize=False).run(None, INPUTS))
 
@@ -38,12 +35,12 @@ def outputs(graph: ir.Model) -> list[np.ndarray]:
 def test_gates_and_heads_become_products_that_stay_rows_up_to_the_map_they_scale():
     graph = net(GATED, weights(SHAPES)).graph
     multiplied = edited(multiply_pixels, graph)
-    assert kinds(multiplied) == [
+    assert op_types(multiplied) == [
         *("Conv", "GlobalAveragePool"),
         *("Reshape", "Gemm", "Relu", "Gemm", "HardSigmoid", "Reshape"),
         *("Mul", "GlobalAveragePool", "Reshape", "Gemm", "Reshape"),
     ]
-    assert kinds(graph).count("Conv") == 4
+    assert op_types(graph).count("Conv") == 4
     for got, wanted in zip(outputs(multiplied), outputs(graph), strict=True):
         # Sums of at most 8 products in another order: a few units in the last place of values near 1.
         np.testing.assert_allclose(got, wanted, rtol=0, atol=1e-6)
@@ -108,5 +105,5 @@ def test_what_reads_a_map_beside_rows_gets_the_map():
     }"""
     graph = net(text, weights({"one": (4, 3, 1, 1), "other": (4, 3, 1, 1)})).graph
     multiplied = edited(multiply_pixels, graph)
-    assert kinds(multiplied) == ["GlobalAveragePool", "Reshape", "Gemm", "Reshape", "Conv", "Add"]
+    assert op_types(multiplied) == ["GlobalAveragePool", "Reshape", "Gemm", "Reshape", "Conv", "Add"]
     np.testing.assert_allclose(outputs(multiplied)[0], outputs(graph)[0], rtol=0, atol=1e-6)  # as above

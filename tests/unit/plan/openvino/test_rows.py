@@ -10,6 +10,7 @@ from quantrt.plan.openvino.rows import list_rows
 from quantrt.quantize.qdq.write import write
 from quantrt.quantize.targets.openvino import OPENVINO
 from tests.nets import edited, leaves_alone, net, quantized, samples, weights
+from tests.unit.model.check_pass import op_types
 
 INPUTS = {"x": samples(2, 4, 6, 16)}
 SHAPES = {"scale": (16,), "shift": (16,), "w": (16, 32), "b": (32,), "v": (32, 16)}
@@ -24,10 +25,6 @@ BLOCK = """net (float[N,4,6,16] x) => (float[N,4,6,16] y) {
 }"""
 
 
-def kinds(graph: ir.Model) -> list[str]:
-    return [node.op_type for node in graph.graph]
-
-
 def outputs(graph: ir.Model) -> list[np.ndarray]:
     return list(float_session(graph, optimize=False).run(None, INPUTS))
 
@@ -35,7 +32,7 @@ def outputs(graph: ir.Model) -> list[np.ndarray]:
 def test_rows_of_a_map_are_one_list_from_the_normalization_to_the_last_product():
     graph = net(BLOCK, weights(SHAPES)).graph
     listed = edited(list_rows, graph)
-    assert kinds(listed) == [
+    assert op_types(listed) == [
         *("Reshape", "LayerNormalization", "MatMul", "Add", "Relu", "MatMul", "Add", "Reshape"),
     ]
     assert [node.name for node in graph.graph if node.op_type == "MatMul"] == [
@@ -47,8 +44,8 @@ def test_rows_of_a_map_are_one_list_from_the_normalization_to_the_last_product()
 def test_codes_stay_codes():
     graph = write(quantized(net(BLOCK, weights(SHAPES)), OPENVINO, INPUTS))
     listed = edited(list_rows, graph)
-    assert kinds(listed).count("QuantizeLinear") == kinds(graph).count("QuantizeLinear")
-    assert kinds(listed).count("Reshape") == 2
+    assert op_types(listed).count("QuantizeLinear") == op_types(graph).count("QuantizeLinear")
+    assert op_types(listed).count("Reshape") == 2
     np.testing.assert_array_equal(outputs(listed)[0], outputs(graph)[0])
 
 
@@ -104,6 +101,6 @@ def test_what_reads_a_map_beside_a_list_gets_the_map():
     }"""
     graph = net(text, weights({name: SHAPES[name] for name in ("scale", "shift", "w")})).graph
     listed = edited(list_rows, graph)
-    assert kinds(listed) == ["Reshape", "LayerNormalization", "Reshape", "MatMul", "Reshape", "Transpose"]
+    assert op_types(listed) == ["Reshape", "LayerNormalization", "Reshape", "MatMul", "Reshape", "Transpose"]
     for got, wanted in zip(outputs(listed), outputs(graph), strict=True):
         np.testing.assert_array_equal(got, wanted)

@@ -10,6 +10,7 @@ from quantrt.plan.openvino.tokens import turn_last
 from quantrt.quantize.qdq.write import write
 from quantrt.quantize.targets.openvino import OPENVINO
 from tests.nets import edited, leaves_alone, net, quantized, samples, weights
+from tests.unit.model.check_pass import op_types
 
 INPUTS = {"x": samples(2, 3, 4, 6)}
 SHAPES = {"w": (8, 3, 1, 1), "v": (4, 8, 1, 1)}
@@ -38,10 +39,6 @@ TOKENS = """net (float[N,3,4,6] x) => (float[N,4,4,6] y)
 }"""
 
 
-def kinds(graph: ir.Model) -> list[str]:
-    return [node.op_type for node in graph.graph]
-
-
 def orders(graph: ir.Model) -> list[tuple[int, ...]]:
     return [tuple(node.attributes["perm"].as_ints()) for node in graph.graph if node.op_type == "Transpose"]
 
@@ -53,7 +50,7 @@ def outputs(graph: ir.Model) -> list[np.ndarray]:
 def test_maps_become_rows_of_heads_and_rows_become_maps_where_channels_are_last():
     graph = net(HEADS, weights(SHAPES)).graph
     turned = edited(turn_last, graph)
-    assert kinds(turned) == [
+    assert op_types(turned) == [
         *("Conv", "Relu", "Transpose", "Reshape", "Transpose", "Softmax"),
         *("Transpose", "Reshape", "Transpose", "Conv"),
     ]

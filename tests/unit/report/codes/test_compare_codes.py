@@ -13,9 +13,7 @@ from quantrt.calibrate.dataset import open_dataset
 from quantrt.config import CompareConfig
 from quantrt.errors import ModelError, UsageError
 from quantrt.model.file.save import save_model
-from quantrt.quantize.qdq.write import write
 from quantrt.quantize.targets.cuda import CUDA
-from quantrt.quantize.targets.onnxruntime import ORT
 from quantrt.reference.exact_sums import conv_sums
 from quantrt.reference.windows import Windows
 from quantrt.report.codes.compare_codes import (
@@ -36,13 +34,6 @@ CONFIG = CompareConfig()
 def compared(path, inputs=INPUTS, config=CONFIG):
     with open_subject(path) as subject:
         return compare_codes(subject, subject, open_dataset(inputs, subject.inputs), config)
-
-
-@pytest.fixture
-def ort_file(tmp_path):
-    path = tmp_path / "ort.onnx"
-    save_model(write(quantized(resnet(), ORT, INPUTS)), path)
-    return path
 
 
 def test_integer_kernels_of_onnx_runtime_make_the_codes_of_the_reference(ort_file, capsys):

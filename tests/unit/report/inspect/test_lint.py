@@ -10,7 +10,6 @@ from quantrt.model.file.save import save_model
 from quantrt.model.load import load_model, make_model
 from quantrt.quantize.qdq.unquantized import without_pairs
 from quantrt.quantize.qdq.write import write
-from quantrt.quantize.targets.onnxruntime import ORT
 from quantrt.quantize.targets.tensorrt import TENSORRT
 from quantrt.reference.metrics import sqnr_db
 from quantrt.report.inspect.lint import describe_lint, show_lint
@@ -18,13 +17,6 @@ from quantrt.report.inspect.model import describe_model, show_model
 from tests.nets import quantized, resnet, run_ort, samples
 
 INPUTS = {"x": samples(4, 3, 16, 16)}
-
-
-@pytest.fixture
-def ort_file(tmp_path):
-    path = tmp_path / "ort.onnx"
-    save_model(write(quantized(resnet(), ORT, INPUTS)), path)
-    return path
 
 
 def test_a_file_for_another_runtime_fails_and_says_why(ort_file, capsys):

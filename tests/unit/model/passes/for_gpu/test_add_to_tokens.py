@@ -2,7 +2,6 @@
 """What is added to tokens that have become an image is added to the tokens: by their product."""
 
 import numpy as np
-import onnx
 import onnx_ir as ir
 import pytest
 
@@ -10,7 +9,7 @@ from quantrt.ir.sources import sources_of
 from quantrt.model.passes.for_gpu.add_to_tokens import add_to_tokens
 from quantrt.regions.partition import partition
 from quantrt.regions.region import Gemm
-from tests.unit.model.check_pass import check_pass, model_of, op_types
+from tests.unit.model.check_pass import check_pass, named_model_of, op_types
 
 INPUTS = "float[N,6,4] t, float[N,5,2,3] x"
 WEIGHTS = {"w": np.linspace(-1, 1, 20, dtype=np.float32).reshape(4, 5), "sizes": np.array([0, 2, 3, 5])}
@@ -20,10 +19,7 @@ PRODUCT = "p = MatMul(t, w) s = Reshape(p, sizes) i = Transpose<perm=[0,3,1,2]>(
 def made(
     body: str, *, inputs: str = INPUTS, outputs: str = "float[...] y", **weights: np.ndarray
 ) -> ir.Model:
-    model = model_of(body, inputs=inputs, outputs=outputs, weights=WEIGHTS | weights)
-    for number, node in enumerate(model.graph):
-        node.name = node.name or f"{node.op_type}_{number}"
-    return ir.from_proto(onnx.shape_inference.infer_shapes(ir.to_proto(model), data_prop=True))
+    return named_model_of(body, inputs=inputs, outputs=outputs, weights=WEIGHTS | weights)
 
 
 def checked(model: ir.Model, rng: np.random.Generator, changes: int) -> ir.Model:

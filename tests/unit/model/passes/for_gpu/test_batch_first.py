@@ -2,7 +2,6 @@
 """Attention that puts the sequence before the batch is put back in order, and computes the same."""
 
 import numpy as np
-import onnx
 import onnx_ir as ir
 import pytest
 
@@ -10,7 +9,7 @@ from quantrt.ir.clone import clone
 from quantrt.model.load import load_model
 from quantrt.model.passes.for_gpu.batch_first import batch_first
 from tests.exported_attention import inputs, path_of
-from tests.unit.model.check_pass import check_pass, model_of, op_types, run
+from tests.unit.model.check_pass import check_pass, named_model_of, op_types, run
 
 FLOAT32 = 1e-6
 
@@ -21,10 +20,7 @@ def made(body, rng, *, inputs, weights, outputs="float[...] y"):
         name: rng.standard_normal(x).astype(np.float32) if isinstance(x, tuple) else x
         for name, x in weights.items()
     }
-    model = model_of(body, inputs=inputs, outputs=outputs, weights=arrays)
-    for number, node in enumerate(model.graph):
-        node.name = node.name or f"{node.op_type}_{number}"
-    return ir.from_proto(onnx.shape_inference.infer_shapes(ir.to_proto(model), data_prop=True))
+    return named_model_of(body, inputs=inputs, outputs=outputs, weights=arrays)
 
 
 def checked(model, rng, changes):

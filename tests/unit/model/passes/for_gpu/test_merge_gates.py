@@ -2,13 +2,11 @@
 """Gated activations become one product that is split, biases behind the Split."""
 
 import numpy as np
-import onnx
-import onnx_ir as ir
 import pytest
 
 from quantrt.ir.sources import sources_of
 from quantrt.model.passes.for_gpu.merge_gates import merge_gates
-from tests.unit.model.check_pass import check_pass, model_of, op_types
+from tests.unit.model.check_pass import check_pass, named_model_of, op_types
 
 FLOAT32 = 1e-6  # sums of eight products may be added in another order
 GELU = "e1 = Div({0}, root) e2 = Erf(e1) e3 = Add(e2, one) e4 = Mul({0}, e3) {1} = Mul(e4, half)"
@@ -24,10 +22,7 @@ def made(body, rng, *, inputs="float[2,5,8] x", more=None, **shapes):
     arrays |= {
         name: np.array([x]) for name, x in BOUNDS.items() if f", {name}," in body or f", {name})" in body
     }
-    model = model_of(body, inputs=inputs, weights=arrays | (more or {}))
-    for number, node in enumerate(model.graph):
-        node.name = node.name or f"{node.op_type}_{number}"
-    return ir.from_proto(onnx.shape_inference.infer_shapes(ir.to_proto(model)))
+    return named_model_of(body, inputs=inputs, weights=arrays | (more or {}))
 
 
 def checked(model, rng, changes):

@@ -4,21 +4,17 @@
 from typing import Any
 
 import numpy as np
-import onnx
 import onnx_ir as ir
 import pytest
 
 from quantrt.ir.edit import constant_of
 from quantrt.model.passes.for_gpu.settle_reshapes import settle_reshapes
-from tests.unit.model.check_pass import check_pass, model_of, op_types, run
+from tests.unit.model.check_pass import check_pass, named_model_of, op_types, run
 
 
 def made(body: str, *, inputs: str, weights: dict[str, np.ndarray] | None = None) -> ir.Model:
     """The model with inferred shapes, as it is when it was loaded."""
-    model = model_of(body, inputs=inputs, outputs="float[...] y", weights=weights or {})
-    for number, node in enumerate(model.graph):
-        node.name = node.name or f"{node.op_type}_{number}"
-    return ir.from_proto(onnx.shape_inference.infer_shapes(ir.to_proto(model), data_prop=True))
+    return named_model_of(body, inputs=inputs, outputs="float[...] y", weights=weights or {})
 
 
 GROUPS = {"groups": np.array([0, 2, -1])}

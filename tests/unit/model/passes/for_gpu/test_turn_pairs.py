@@ -4,14 +4,13 @@
 import re
 
 import numpy as np
-import onnx
 import onnx_ir as ir
 import pytest
 
 from quantrt.model.passes.for_gpu.turn_pairs import turn_pairs
 from quantrt.regions.partition import partition
 from quantrt.regions.region import Rows
-from tests.unit.model.check_pass import check_pass, model_of, op_types
+from tests.unit.model.check_pass import check_pass, named_model_of, op_types
 
 INPUTS = "float[N,3,5,8] x"
 ANGLES = np.linspace(-3, 3, 20, dtype=np.float32).reshape(5, 4)
@@ -31,10 +30,7 @@ TURN = f"{PAIRS} {PRODUCTS} {ENDS} {STACK}"
 
 
 def made(body: str, *, inputs: str = INPUTS, outputs: str = "float[...] y", **weights) -> ir.Model:
-    model = model_of(body, inputs=inputs, outputs=outputs, weights=WEIGHTS | weights)
-    for number, node in enumerate(model.graph):
-        node.name = node.name or f"{node.op_type}_{number}"
-    return ir.from_proto(onnx.shape_inference.infer_shapes(ir.to_proto(model), data_prop=True))
+    return named_model_of(body, inputs=inputs, outputs=outputs, weights=WEIGHTS | weights)
 
 
 def checked(body: str, rng: np.random.Generator, changes: int, **options) -> ir.Model:
