@@ -22,7 +22,7 @@ import torch
 from torch import fx, nn
 
 from quantrt.errors import DeviceError, InternalError, ModelError, first_line
-from quantrt.torch.qat.dropouts import find_dropouts, restore_dropouts
+from quantrt.torch.qat.dropouts import restore_dropouts, take_dropouts
 from quantrt.torch.qat.fold_norms import CHANNEL_AXIS, fold_norms
 from quantrt.torch.qat.spell_attention import spell_attention
 
@@ -74,7 +74,7 @@ def trace(model: nn.Module, example_inputs: tuple[Any, ...], dynamic_shapes: Any
         folded = fold_norms(plain)
         if spell_attention(plain) or folded:
             exported = _export(fx.GraphModule(plain, plain.graph), example_inputs, dynamic_shapes)
-        dropouts = find_dropouts(exported.graph)
+        dropouts = take_dropouts(exported.graph)
         program = _to_onnx(exported)
         plain = program.exported_program.module(check_guards=False)
     network = fx.GraphModule(plain, plain.graph)

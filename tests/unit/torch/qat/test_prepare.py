@@ -86,6 +86,24 @@ def test_dropout_follows_train_and_eval(made):
         assert not torch.equal(prepared(x), prepared(x))
 
 
+DROPOUTS = (nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
+
+
+@pytest.mark.parametrize("kind", DROPOUTS, ids=lambda kind: kind.__name__)
+def test_every_kind_of_dropout_stays(kind: type[nn.Module]):
+    """Two in a row: of the same kind, and plain."""
+    axes = {nn.Dropout1d: 1, nn.Dropout3d: 3}.get(kind, 2)
+    conv = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}[axes]
+    net = nn.Sequential(conv(3, 8, 1), nn.ReLU(), kind(0.5), nn.Dropout(0.25), conv(8, 2, 1)).eval()
+    x = torch.randn((8, 3, *(4,) * axes), generator=torch.Generator().manual_seed(0))
+    prepared = prepare(net, x[:2], x.split(4), target="ort")
+    kinds = [type(module) for module in prepared.modules() if "Dropout" in type(module).__name__]
+    assert kinds == [kind, nn.Dropout]
+    with torch.no_grad():
+        assert torch.equal(prepared.eval()(x), prepared(x))
+        assert not torch.equal(prepared.train()(x), prepared(x))
+
+
 @pytest.mark.parametrize("kind", ["resnet", "transformer"])
 def test_all_of_it_moves_to_another_device(made, kind):
     prepared = made(kind, "ort").to("meta").train()
