@@ -19,8 +19,7 @@ from quantrt.ir.tensor_spec import TensorSpec
 from quantrt.model.absent import absent_tensors, tensors_of
 from quantrt.model.canonicalize import canonicalize
 from quantrt.model.check_pairs import check_pairs
-from quantrt.model.file.read import read_model, read_proto
-from quantrt.model.file.to_proto import to_proto
+from quantrt.model.file.read import read_model, read_proto, to_proto
 from quantrt.model.fingerprint import fingerprint
 from quantrt.model.model import Model
 from quantrt.model.passes.spell.convert_opset import TARGET_OPSET

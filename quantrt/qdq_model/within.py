@@ -5,18 +5,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from quantrt.assign.accuracy.checked import Checked
 from quantrt.assign.accuracy.metric import Metric
-from quantrt.assign.tables.region import Region
+from quantrt.assign.tables.region import Region, find_regions
 from quantrt.assign.tables.sensitivity import Sensitivity
 from quantrt.calibrate.dataset import Dataset
 from quantrt.config import FILE_ROUNDS, Budget, BuildConfig
 from quantrt.errors import InternalError
 from quantrt.prepare import Event, OnEvent
-from quantrt.qdq_model.coded import coded_nodes, coded_regions
 from quantrt.qdq_model.file_graph import file_graph
 from quantrt.qdq_model.judge import Judge
 from quantrt.qdq_model.judged import Judged, fewest_floats, least_lost
@@ -24,6 +23,7 @@ from quantrt.qdq_model.operations import Operations
 from quantrt.qdq_model.search import Searched, search
 from quantrt.quantize.fit.fit import Fitted
 from quantrt.quantize.mixed import keep_float
+from quantrt.quantize.quantized_model import Placement
 
 __all__ = ["Outcome", "Wanted", "keep_within"]
 
@@ -139,7 +139,7 @@ class _Keeper:
             max_drop_ratio=wanted.budget.max_drop_ratio,
             on_progress=lambda done, total: self.emit("checking", done, total, "samples"),
         )
-        self.regions = coded_regions(fitted.model.placement)
+        self.regions = _coded_regions(fitted.model.placement)
         first = next(iter(wanted.samples.batches(1, 1)))
         self.operations = Operations.count(fitted.floats, first.inputs)
         self._damages: Mapping[str, float] = {}
@@ -193,7 +193,7 @@ class _Keeper:
     def _left_float(self, made: Fitted) -> dict[str, str]:
         """Regions that are float in a model, with the reason: some can only be 8-bit beside others."""
         placement = made.model.placement
-        coded, reasons = coded_nodes(placement), {row.node: row.reason for row in placement.decisions}
+        coded, reasons = _coded_nodes(placement), {row.node: row.reason for row in placement.decisions}
         return {region.name: reasons[region.name] for region in self.regions if not coded & set(region.nodes)}
 
     def outcome(
@@ -214,3 +214,16 @@ class _Keeper:
 
 def _reason(damage: float) -> str:
     return f"kept float: damage, in int8 it alone makes noise {damage:.1e} of the outputs' power"
+
+
+def _coded_nodes(placement: Placement) -> frozenset[str]:
+    """Names of the nodes that compute on codes, or whose weights are codes that floats multiply."""
+    stored = {node for node, _ in placement.weights}
+    return frozenset(row.node for row in placement.decisions if row.is_int8) | stored
+
+
+def _coded_regions(placement: Placement) -> tuple[Region, ...]:
+    """A region for each of them, in topological order."""
+    coded = _coded_nodes(placement)
+    rows = (replace(row, is_int8=row.node in coded) for row in placement.decisions)
+    return find_regions(replace(placement, decisions=tuple(rows)))

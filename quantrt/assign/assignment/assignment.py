@@ -7,6 +7,8 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from quantrt.assign.solve import Boundary, Problem, solve
 from quantrt.assign.tables.cost_model import CostModel
 from quantrt.assign.tables.noise_limit import noise_limit
@@ -20,8 +22,12 @@ __all__ = [
     "assign_within_drop",
     "assign_within_size",
     "assign_within_time",
+    "pareto_front",
     "uniform",
 ]
+
+DECADES = 4
+"""Of noise below that of everything quantized, which a front looks at."""
 
 
 @dataclass(frozen=True)
@@ -110,6 +116,24 @@ def assign_within_size(tables: Tables, limit_bytes: float) -> Assigned | None:
     ]
     room = limit_bytes - sizes.rest_bytes
     return None if room < 0 else _solved(tables, Problem(rows, limited, room), rows)
+
+
+def pareto_front(tables: Tables, points: int) -> tuple[Assigned, ...]:
+    """So many assignments at most, the fastest first; the last is the one with everything float.
+
+    Raises:
+        DataError: the tables lack times or damages.
+    """
+    damages = [max(row.values(), default=0.0) for row in tables.damages.values()]
+    total = sum(damage for damage in damages if math.isfinite(damage))
+    limits = [] if not total else np.geomspace(total, total / 10**DECADES, max(points - 1, 1)).tolist()
+    found: list[Assigned] = []
+    for limit in [*limits, 0.0]:
+        one = assign(tables, limit)
+        if one is None or (found and one.noise_ratio >= found[-1].noise_ratio):
+            continue
+        found.append(one)
+    return tuple(found)
 
 
 def uniform(tables: Tables, precision: str) -> dict[str, str]:

@@ -33,7 +33,7 @@ def _run(args: argparse.Namespace) -> Result:
             check_output(path, suffix, reads=(args.tables,))
     if args.points < 2:
         raise UsageError("cannot draw a front", got=f"{args.points} points", expected="2 at least")
-    from quantrt.assign.assignment.pareto import pareto_front
+    from quantrt.assign.assignment.assignment import pareto_front
     from quantrt.report.tune import describe_front, open_tables, show_front
 
     tables = open_tables(args.tables)

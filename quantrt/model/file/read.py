@@ -21,7 +21,7 @@ from quantrt.model.file.name_nodes import name_nodes
 from quantrt.model.file.tensors import attach_tensors
 from quantrt.model.file.wire import TRUNCATED, Skeleton, strip_weights
 
-__all__ = ["ReadModel", "read_model", "read_proto"]
+__all__ = ["ReadModel", "read_model", "read_proto", "to_proto"]
 
 # First bytes of files that are given by mistake.
 _MAGIC = (
@@ -92,6 +92,24 @@ def read_proto(proto: onnx.ModelProto) -> ReadModel:
         ) from error
     skeleton = strip_weights(memoryview(data))
     return _read(onnx.ModelProto.FromString(skeleton.protobuf), skeleton, data, None)
+
+
+def to_proto(model: ir.Model) -> onnx.ModelProto:
+    """A graph that somebody hands over, with its weights and no files; `model` stays as it is.
+
+    Raises:
+        ModelError: a file that a weight lies in is missing or too short; the graph cannot be written.
+    """
+    try:
+        return ir.to_proto(ir.external_data.load_to_model(model.clone()))
+    except (OSError, RuntimeError, TypeError, ValueError) as error:
+        cause = error.__cause__ or error
+        raise ModelError(
+            "cannot take this onnx_ir.Model",
+            got=str(cause).splitlines()[0] if str(cause) else type(cause).__name__,
+            expected="a graph with its weights, loaded or in files where it was read",
+            hint="`onnx_ir.save(model, 'model.onnx')`, and that path",
+        ) from error
 
 
 def _read(
