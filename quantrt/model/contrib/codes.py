@@ -18,7 +18,7 @@ import ml_dtypes
 import numpy as np
 import onnx_ir as ir
 
-from quantrt.ir.edit import add_constant, all_names, constant_of, float_attribute, int_attribute
+from quantrt.ir.edit import add_constant, constant_of, float_attribute, int_attribute
 from quantrt.ir.sources import SOURCES_KEY, sources_of
 from quantrt.model.contrib.writer import Writer
 from quantrt.model.passes.spell.raise_opset import NARROW_OPSET, raise_opset, why_not_raised
@@ -42,9 +42,13 @@ def has_code_spelling(op_type: str) -> bool:
     return op_type in _SPELLINGS
 
 
-def spell_codes(graph: ir.Model, node: ir.Node) -> bool:
-    """Replace one node of the main graph; False where its form is not known, and it stays."""
-    speller = _Speller(graph, node, all_names(graph))
+def spell_codes(graph: ir.Model, node: ir.Node, taken: set[str]) -> bool:
+    """Replace one node of the main graph; False where its form is not known, and it stays.
+
+    Args:
+        taken: as of Writer.
+    """
+    speller = _Speller(graph, node, taken)
     if _SPELLINGS[node.op_type](speller):
         return True
     speller.forget()

@@ -129,7 +129,7 @@ def spell_contrib(graph: ir.Model) -> int:
         if not has_spelling(node):
             continue
         if has_code_spelling(node.op_type):
-            count += node.graph is graph.graph and spell_codes(graph, node)
+            count += node.graph is graph.graph and spell_codes(graph, node, spelled.taken)
         elif spelled.why_not(node) is None:
             count += 1
     return count
@@ -162,12 +162,12 @@ class _Spelled:
 
     def __init__(self, graph: ir.Model) -> None:
         self.graph = graph
-        self._taken = all_names(graph)
+        self.taken = all_names(graph)
         self._is_stale = True
 
     def why_not(self, node: ir.Node) -> str | None:
         """None once the node is replaced."""
-        writer = Writer(self.graph, node, self._taken, self._refresh)
+        writer = Writer(self.graph, node, self.taken, self._refresh)
         spell = _SPELLINGS.get(node.op_type) or _IN_DEFAULT_DOMAIN[node.op_type]
         opset = self.graph.opset_imports.get("", TARGET_OPSET)
         try:
