@@ -24,6 +24,7 @@ from quantrt.quantize.fit.observe import observe
 from quantrt.quantize.target import Target
 from quantrt.quantize.targets import target_named
 from quantrt.quantize.targets.cuda import CUDA
+from quantrt.torch.qat.bare_module import bare_module
 from quantrt.torch.qat.edges import place_traced
 from quantrt.torch.qat.insert import insert
 from quantrt.torch.qat.prepared import PreparedModel
@@ -68,8 +69,8 @@ def prepare(
         dynamic_shapes: as torch.export takes them; by default the first axis of every input counts samples.
 
     Raises:
-        UsageError: no module, one example alone, no such target or exclusion, a target of float codes, or
-            scales per token.
+        UsageError: no module, one prepared already or of 16-bit floats, one example alone, no such target or
+            exclusion, a target of float codes, or scales per token.
         ModelError: torch cannot export the module, or nothing of it can be quantized.
         DataError: calibration data do not fit.
     """
@@ -81,7 +82,8 @@ def prepare(
         raise UsageError(
             "training is of static scales", got=f"activations={config.activations!r}", expected="'static'"
         )
-    inputs = _inputs_of(model, example_inputs, dynamic_shapes)
+    model = bare_module(model)
+    inputs = _inputs_of(example_inputs, dynamic_shapes)
     traced = trace(model, inputs, dynamic_shapes or _batched(inputs))
     floats = make_model(traced.onnx)
     placement, edges = place_traced(traced.network, floats, rules, config)
@@ -102,12 +104,8 @@ def prepare(
     return PreparedModel(traced.network, recipe, tuple(notes))
 
 
-def _inputs_of(model: nn.Module, example_inputs: Any, dynamic_shapes: Any) -> tuple[Any, ...]:
+def _inputs_of(example_inputs: Any, dynamic_shapes: Any) -> tuple[Any, ...]:
     """The arguments of forward, checked for what torch.export would not tell of clearly."""
-    if not isinstance(model, nn.Module):
-        raise UsageError(
-            "cannot prepare what is no module", got=type(model).__name__, expected="a torch.nn.Module"
-        )
     inputs = (example_inputs,) if isinstance(example_inputs, torch.Tensor) else tuple(example_inputs)
     tensors = [value for value in inputs if isinstance(value, torch.Tensor) and value.ndim]
     if dynamic_shapes is None and any(len(value) < LEAST_EXAMPLES for value in tensors):

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where fake quantization goes, what stays of the module, and what is refused."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -102,6 +104,29 @@ def test_every_kind_of_dropout_stays(kind: type[nn.Module]):
     with torch.no_grad():
         assert torch.equal(prepared.eval()(x), prepared(x))
         assert not torch.equal(prepared.train()(x), prepared(x))
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [partial(torch.compile, backend="eager"), nn.DataParallel],
+    ids=["torch.compile", "DataParallel"],
+)
+def test_of_a_wrapped_module_what_is_inside_is_prepared(wrap):
+    net, x = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 4)).eval(), torch.randn(8, 8)
+    found = prepare(wrap(net), x[:2], x.split(4), target="ort")
+    assert found.state_dict().keys() == prepare(net, x[:2], x.split(4), target="ort").state_dict().keys()
+
+
+def test_a_module_of_short_floats_or_prepared_already_is_refused():
+    net, x = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 4)).eval(), torch.randn(8, 8)
+    prepared = prepare(net, x[:2], x.split(4), target="ort")
+    with pytest.raises(UsageError, match="cannot prepare a module twice"):
+        prepare(prepared, x[:2], x.split(4), target="ort")
+    for dtype in (torch.float16, torch.bfloat16):
+        net.to(dtype)
+        with pytest.raises(UsageError, match=f"parameter '0.weight' of {dtype}") as caught:
+            prepare(net, x[:2].to(dtype), x.to(dtype).split(4), target="ort")
+        assert "torch.autocast" in str(caught.value.hint)
 
 
 @pytest.mark.parametrize("kind", ["resnet", "transformer"])
