@@ -32,6 +32,13 @@ _OWNER_KEY = "pkg.torch.onnx.fx_node"
 """Where the exporter notes which node of the traced graph an ONNX node is of."""
 _OWNER = re.compile(r"^%(\w+)")
 
+_TRANSPOSED = {
+    1: torch.ops.aten.conv_transpose1d.default,
+    2: torch.ops.aten.conv_transpose2d.input,
+    3: torch.ops.aten.conv_transpose3d.input,
+}
+"""By the number of axes behind the channels."""
+
 REGISTRY = "torch.onnx._internal.exporter._registration"
 """Of torch's loggers the one that warns of every operator of torchvision where that is not installed."""
 
@@ -79,6 +86,7 @@ def trace(model: nn.Module, example_inputs: tuple[Any, ...], dynamic_shapes: Any
         plain = program.exported_program.module(check_guards=False)
     network = fx.GraphModule(plain, plain.graph)
     restore_dropouts(network, dropouts)
+    _name_transposed(network)
     _own_weights(program.model)
     _drop_zero_biases(program.model, network.graph)
     return Traced(network, program.model, folded)
@@ -133,6 +141,17 @@ def owner_of(node: ir.Node, traced: Mapping[str, fx.Node]) -> fx.Node | None:
     """
     match = _OWNER.match(node.metadata_props.get(_OWNER_KEY, ""))
     return traced.get(match.group(1)) if match else None
+
+
+def _name_transposed(network: fx.GraphModule) -> None:
+    """Transposed convolutions by an operator of their own again: `torch.autocast` on a CPU knows no other."""
+    for node in network.graph.nodes:
+        if node.target is not torch.ops.aten.convolution.default or not node.args[6]:
+            continue
+        x, weight, bias, stride, padding, dilation, _, output_padding, groups = node.args
+        node.target = _TRANSPOSED[len(stride)]
+        node.args = (x, weight, bias, stride, padding, output_padding, groups, dilation)
+    network.recompile()
 
 
 def _drop_zero_biases(model: ir.Model, graph: fx.Graph) -> None:

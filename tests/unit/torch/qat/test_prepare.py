@@ -129,6 +129,25 @@ def test_a_module_of_short_floats_or_prepared_already_is_refused():
         assert "torch.autocast" in str(caught.value.hint)
 
 
+@pytest.mark.parametrize("axes", [1, 2, 3])
+def test_transposed_convolutions_train_in_mixed_precision(axes: int):
+    conv, transposed = (
+        (nn.Conv1d, nn.ConvTranspose1d),
+        (nn.Conv2d, nn.ConvTranspose2d),
+        (nn.Conv3d, nn.ConvTranspose3d),
+    )[axes - 1]
+    up = transposed(4, 6, 3, 2, padding=1, output_padding=1, groups=2, bias=False)
+    net = nn.Sequential(conv(3, 4, 1), nn.ReLU(), up, nn.ReLU(), conv(6, 2, 1)).eval()
+    x = torch.randn((4, 3, *(4,) * axes), generator=torch.Generator().manual_seed(0))
+    prepared = prepare(net, x[:2], x.split(2), target="openvino")
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        prepared.train()(x).float().sum().backward()
+    assert prepared.get_parameter("network.2.weight").grad is not None
+    with torch.no_grad():
+        ratio = (prepared.eval()(x) - net(x)).square().sum() / net(x).square().sum()
+    assert ratio < 1e-2  # 20 dB: rounding alone
+
+
 @pytest.mark.parametrize("kind", ["resnet", "transformer"])
 def test_all_of_it_moves_to_another_device(made, kind):
     prepared = made(kind, "ort").to("meta").train()
