@@ -3,7 +3,6 @@
 
 __all__ = ["file_products", "placed_products"]
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from benchmarks.openvino_products import products
 from benchmarks.tasks.inputs import Feed
 from quantrt.ir.edit import is_operator
 from quantrt.ir.multiply_adds import PRODUCTS
+from quantrt.model.file.check import all_nodes
 from quantrt.quantize.quantized_model import QuantizedModel
 
 MOVES = ("Flatten", "MaxPool", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
@@ -47,20 +47,11 @@ def placed_products(quantized: QuantizedModel) -> dict[str, Any]:
 
 def _onnx_products(graph: onnx.GraphProto) -> dict[str, Any]:
     """A product is on codes where both of its operands are, through nothing but moves."""
-    nodes = list(_nodes(graph))
+    nodes = list(all_nodes(graph))
     makers = {name: node for node in nodes for name in node.output}
     found = [node for node in nodes if node.op_type in PRODUCTS]
     floats = [node for node in found if not all(_is_coded(name, makers) for name in node.input[:2])]
     return {"products": len(found), "in_floats": len(floats)}
-
-
-def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
-    """Of a graph and of the bodies in it."""
-    for node in graph.node:
-        yield node
-        for attribute in node.attribute:
-            for body in (attribute.g, *attribute.graphs):
-                yield from _nodes(body)
 
 
 def _is_coded(name: str, makers: dict[str, onnx.NodeProto]) -> bool:

@@ -36,7 +36,7 @@ def cuda_page(results: dict[str, Any]) -> str:
     environment = results["environment"]
     machine = machine_line(environment)
     rows = results.get("rows", {})
-    gpu = environment["gpu"].split()[1].lower()  # of "NVIDIA H200"
+    gpu = environment["gpu"].removeprefix("NVIDIA ").split()[0].lower()
     parts = [INTRO.format(machine=machine, rounds=ROUNDS, gpu=gpu), "## Latency\n"]
     parts.append(
         table(

@@ -117,7 +117,7 @@ def _try_rounding(best: str, trials: Trials, floats: ir.Model, means: ChannelMea
     """Add the best model with its weights rounded by the samples, where other samples gain by that too.
 
     A layer of more inputs than it reads rows can be right on those rows and worse on all others: of sentences
-    in pairs that say the same, each half was right of the other half, and a text model lost 0.6 dB on others.
+    in pairs that say the same, what half of them tell holds on the other half, and not on other sentences.
     """
     model = trials.models[best]
 
